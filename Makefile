@@ -1,0 +1,78 @@
+# Every target makes the environment it needs: a fresh machine wants only Python >= 3.10, pip and make.
+# ARGS goes to the command a target ends in, as in: make pytest ARGS="-k sampler -x"
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BARE := .venv-bare
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt -e
+
+define CHECK_PYTHON
+@found="$$($(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); sys.exit(sys.version_info < (3, 10))')" || { \
+	echo "headrace needs Python 3.10 or newer, found $${found:-none that runs} as '$(PYTHON)'; set PYTHON=/path/to/python" >&2; exit 1; }
+endef
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test pytest test-bare test-pythons lint types format bench docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-demo ## Run the main examples and print their batches
+	$(VENV)/bin/python examples/demo.py $(ARGS)
+
+test: lint types pytest test-bare ## Run everything CI runs: lint, types, all tests, with and without torch
+
+pytest: $(VENV)/.installed-dev ## Run the tests with torch and JAX installed
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+test-bare: $(BARE)/.installed ## Run the tests with neither torch nor JAX
+	$(BARE)/bin/python -m pytest $(ARGS)
+
+test-pythons: ## Run the torch-free tests on every CPython >= 3.10 of this machine
+	$(CHECK_PYTHON)
+	$(PYTHON) tools/test_pythons.py $(ARGS)
+
+lint: $(VENV)/.installed-dev ## Check code and format with ruff
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+types: $(VENV)/.installed-dev ## Check types with mypy
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.installed-dev ## Fix what ruff can fix, and format
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+bench: $(VENV)/.installed-dev ## Run the benchmarks
+	$(VENV)/bin/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-dev ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+clean: ## Remove environments, caches and build output
+	rm -rf .venv* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than what it was installed from; a failed installation leaves none.
+$(VENV)/bin/python $(BARE)/bin/python:
+	$(CHECK_PYTHON)
+	@echo "Creating $(@:/bin/python=)"
+	@$(PYTHON) -m venv $(@:/bin/python=)
+
+$(VENV)/.installed-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing headrace and torch into $(VENV) (a minute or two the first time)"
+	@$(VENV)/bin/python $(PIP_INSTALL) '.[torch]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing headrace, torch, JAX and the development tools into $(VENV) (a few minutes the first time)"
+	@$(VENV)/bin/python $(PIP_INSTALL) '.[torch,jax,dev]'
+	@touch $@ $(VENV)/.installed-demo
+
+$(BARE)/.installed: pyproject.toml constraints.txt | $(BARE)/bin/python
+	@echo "Installing headrace without torch and JAX into $(BARE)"
+	@$(BARE)/bin/python $(PIP_INSTALL) '.[test]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""What every stage may use: errors, messages, containers, optional imports, who is running where."""

@@ -1,0 +1,1 @@
+"""From keys to a batch: fetching samples and collating them."""

@@ -1,0 +1,236 @@
+"""Many samples into one batch, by type, with the results of `torch.utils.data.default_collate`."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headrace.base.containers import map_leaves, mapping_like, sequence_like
+from headrace.base.errors import CollateError, CollateTypeError, InternalError
+from headrace.base.optional import loaded
+from headrace.frameworks.framework import Framework, framework_of, tensor_type
+
+Collate: TypeAlias = Callable[[Sequence[Any]], Any]
+TypeCollate: TypeAlias = Callable[[Sequence[Any], "Collator"], Any]
+
+
+class Collator:
+    """Collates into the arrays of one framework.
+
+    Calling it collates the samples of a batch; the functions in the registry call it again for what samples contain.
+    """
+
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return collate_function_of(type(samples[0]))(samples, self)
+
+    def at(self, key: Any) -> Collator:
+        """The collator of the field `key` of the samples."""
+        return self
+
+    def convert(self, data: Any, *, tuples_to_lists: bool = True) -> Any:
+        """Every array in `data` as the framework's; what is no array stays as it is."""
+        return map_leaves(self._convert_leaf, data, tuples_to_lists=tuples_to_lists)
+
+    def _convert_leaf(self, value: Any) -> Any:
+        tensor = tensor_type()
+        if tensor is not None and isinstance(value, tensor):
+            return self.framework.convert(value)
+        if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)):
+            is_plain = type(value).__module__ == "numpy" and value.dtype.kind not in "OSU"
+            return self.framework.convert(value) if is_plain else value
+        return value
+
+
+class FrameworkCollate(ABC):
+    """A `collate_fn` that makes the arrays the loader is asked for; called by itself, those of the default output."""
+
+    @abstractmethod
+    def collate_into(self, samples: Sequence[Any], collator: Collator) -> Any:
+        """The batch of these samples, in arrays of `collator.framework`."""
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return self.collate_into(samples, _auto_collator())
+
+
+def register_collate(kind: type, collate: TypeCollate) -> None:
+    """Teach the default collation a type, and everything derived from it.
+
+    Args:
+        collate: gets the list of values and the collator, which it may call to collate what the values contain.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> register_collate(Fraction, lambda values, collator: collator([float(value) for value in values]))
+        >>> default_collate([Fraction(1, 2), Fraction(1, 4)]).tolist()
+        [0.5, 0.25]
+    """
+    _registry[kind] = collate
+    _resolved.clear()
+
+
+def collate_function_of(kind: type) -> TypeCollate:
+    """The function for the nearest registered class of `kind`; containers and tensors come after those."""
+    found = _resolved.get(kind)
+    if found is None:
+        found = _resolved[kind] = _resolve(kind)
+    return found
+
+
+def _resolve(kind: type) -> TypeCollate:
+    if kind in _registered_with_torch():
+        return _collate_as_torch
+    for base in kind.__mro__:
+        if base in _registry:
+            return _registry[base]
+    for registered, collate in _registry.items():  # abstract classes with virtual subclasses
+        if issubclass(kind, registered):
+            return collate
+    tensor = tensor_type()
+    if tensor is not None and issubclass(kind, tensor):
+        return _collate_arrays
+    if issubclass(kind, Mapping):
+        return _collate_mappings
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _collate_named_tuples
+    if issubclass(kind, Sequence):
+        return _collate_sequences
+    return _collate_foreign
+
+
+def _collate_arrays(samples: Sequence[Any], collator: Collator) -> Any:
+    return collator.framework.stack(samples)
+
+
+def _collate_records(samples: Sequence[Any], collator: Collator) -> Any:
+    return collator.framework.stack([np.asarray(sample) for sample in samples])
+
+
+def _collate_numbers(samples: Sequence[Any], collator: Collator) -> Any:
+    return collator.framework.join_numbers(samples, None)
+
+
+def _collate_floats(samples: Sequence[Any], collator: Collator) -> Any:
+    return collator.framework.join_numbers(samples, np.dtype(np.float64))
+
+
+def _keep(samples: Sequence[Any], collator: Collator) -> Any:
+    return samples
+
+
+def _collate_mappings(samples: Sequence[Any], collator: Collator) -> Any:
+    first = samples[0]
+    return mapping_like(first, {key: _collate_field(key, _values_at(key, samples), collator) for key in first})
+
+
+def _values_at(key: Any, samples: Sequence[Any]) -> list[Any]:
+    try:
+        return [sample[key] for sample in samples]
+    except KeyError:
+        lacking = [i for i, sample in enumerate(samples) if key not in sample]
+        if not lacking:
+            raise
+        raise KeyError(f"Sample {lacking[0]} of the batch lacks the key {key!r} that sample 0 has.") from None
+
+
+def _collate_named_tuples(samples: Sequence[Any], collator: Collator) -> Any:
+    first = samples[0]
+    fields = zip(first._fields, zip(*samples, strict=False), strict=False)
+    return type(first)(*(_collate_field(name, values, collator) for name, values in fields))
+
+
+def _collate_sequences(samples: Sequence[Any], collator: Collator) -> Any:
+    first = samples[0]
+    lengths = {len(sample) for sample in samples}
+    if len(lengths) > 1:
+        raise CollateError(
+            "each element in list of batch should be of equal size, but their lengths are "
+            f"{[len(sample) for sample in samples[:8]]}{' …' if len(samples) > 8 else ''}. For sequences of different "
+            "lengths pass collate_fn=headrace.pad_collate(), or a collate_fn of your own."
+        )
+    contents = [_collate_field(i, values, collator) for i, values in enumerate(zip(*samples, strict=False))]
+    return contents if isinstance(first, tuple) else sequence_like(first, contents)
+
+
+def _collate_field(key: Any, values: Sequence[Any], collator: Collator) -> Any:
+    try:
+        return collator.at(key)(values)
+    except (CollateError, CollateTypeError) as error:
+        raise error.within(key) from error.__cause__
+
+
+def _registered_with_torch() -> dict[Any, Any]:
+    """The types that users taught torch's own default collation, beyond those it knows by itself."""
+    torch_collate = loaded("torch.utils.data._utils.collate")
+    if torch_collate is None:
+        return {}
+    known: dict[Any, Any] = torch_collate.default_collate_fn_map
+    return {kind: fn for kind, fn in known.items() if getattr(fn, "__module__", None) != torch_collate.__name__}
+
+
+def _collate_as_torch(samples: Sequence[Any], collator: Collator) -> Any:
+    torch_collate = loaded("torch.utils.data._utils.collate")
+    if torch_collate is None:
+        raise InternalError("torch was imported before, and must still be.")
+    return collator.convert(torch_collate.default_collate(samples), tuples_to_lists=False)
+
+
+def _collate_foreign(samples: Sequence[Any], collator: Collator) -> Any:
+    first = samples[0]
+    jax = loaded("jax")
+    if jax is not None and isinstance(first, jax.Array):
+        return collator.framework.stack([np.asarray(sample) for sample in samples])
+    if any(isinstance(first, kind) for kind in _registered_with_torch()):
+        return _collate_as_torch(samples, collator)
+    raise CollateTypeError(
+        "batch must contain tensors, numpy arrays, numbers, strings, dicts or lists; found "
+        f"{type(first).__module__}.{type(first).__qualname__}. Teach the default collation this type with "
+        "headrace.register_collate, or pass a collate_fn."
+    )
+
+
+_resolved: dict[type, TypeCollate] = {}
+_registry: dict[type, TypeCollate] = {
+    np.ndarray: _collate_arrays,
+    np.bool_: _collate_numbers,
+    np.number: _collate_numbers,
+    np.void: _collate_records,
+    float: _collate_floats,
+    int: _collate_numbers,
+    str: _keep,
+    bytes: _keep,
+}
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Samples into one batch: tensors if torch is installed, else NumPy arrays, with a new first dimension.
+
+    Numbers become vectors (`float` float64, `int` int64); arrays and tensors are stacked; strings and bytes stay as
+    they are; mappings, named tuples and sequences are collated field by field and keep their type, except that plain
+    tuples become lists.
+
+    Raises:
+        CollateError: a `RuntimeError`: shapes or lengths differ. Names the field and the shapes.
+        CollateTypeError: a `TypeError`: some type is not known; see `register_collate`.
+
+    Example:
+        >>> default_collate([{"a": 0, "b": "x"}, {"a": 1, "b": "y"}])["b"]
+        ['x', 'y']
+    """
+    return _auto_collator()(batch)
+
+
+def default_convert(data: Any) -> Any:
+    """The arrays in one sample as tensors (if torch is installed), without a new dimension; the rest as it is."""
+    return _auto_collator().convert(data)
+
+
+@functools.cache
+def _auto_collator() -> Collator:
+    return Collator(framework_of("auto"))

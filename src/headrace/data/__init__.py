@@ -1,0 +1,1 @@
+"""Datasets: the abstract ones that users write, and those that combine or wrap others."""

@@ -1,0 +1,218 @@
+"""Datasets made of other datasets: side by side, one after the other, a part, a random split."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from headrace.data.dataset import Dataset, IterableDataset, is_iterable_dataset
+from headrace.frameworks.framework import random_source
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+def get_items(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+    """The samples at `indices`, by one `__getitems__` call where the dataset has it."""
+    if callable(getattr(dataset, "__getitems__", None)):
+        return dataset.__getitems__(indices)  # type: ignore[no-any-return]
+    return [dataset[i] for i in indices]
+
+
+class StackDataset(Dataset[Any]):
+    """Datasets of one length side by side: samples are tuples (positional arguments) or dicts (named arguments).
+
+    Raises:
+        ValueError: no dataset, both kinds of argument, or different lengths.
+
+    Example:
+        >>> StackDataset(image=["a", "b"], label=[0, 1])[1]
+        {'image': 'b', 'label': 1}
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("Datasets should be passed either by position or by name, but got both.")
+        if not args and not kwargs:
+            raise ValueError("At least one dataset should be passed.")
+        self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
+        lengths = [len(dataset) for dataset in args or kwargs.values()]
+        if any(length != lengths[0] for length in lengths):
+            raise ValueError(f"Size mismatch between datasets: their lengths are {lengths}.")
+        self._length = lengths[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        if type(self).__getitem__ is not StackDataset.__getitem__:
+            return [self[i] for i in indices]
+        if isinstance(self.datasets, dict):
+            columns = [_get_all(dataset, indices) for dataset in self.datasets.values()]
+            return [dict(zip(self.datasets, row, strict=True)) for row in zip(*columns, strict=True)]
+        return list(zip(*(_get_all(dataset, indices) for dataset in self.datasets), strict=True))
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _get_all(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+    items = get_items(dataset, indices)
+    if len(items) != len(indices):
+        raise ValueError(
+            f"Nested dataset's output size mismatch: __getitems__ of {type(dataset).__name__} should return "
+            f"{len(indices)} samples, but returned {len(items)}."
+        )
+    return items
+
+
+class ConcatDataset(Dataset[T_co]):
+    """Datasets one after the other.
+
+    Raises:
+        AssertionError: there is none, or one is iterable (chain those with `ChainDataset`).
+    """
+
+    @staticmethod
+    def cumsum(sequence: Iterable[Any]) -> list[int]:
+        """Where each dataset ends in the whole."""
+        return list(accumulate(len(dataset) for dataset in sequence))
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("datasets should not be an empty iterable.")
+        if any(is_iterable_dataset(dataset) for dataset in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset. Use ChainDataset.")
+        self.cumulative_sizes = self.cumsum(self.datasets)
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, idx: Any) -> T_co:
+        part, i = self._locate(idx)
+        return self.datasets[part][i]  # type: ignore[no-any-return]
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[T_co]:
+        if type(self).__getitem__ is not ConcatDataset.__getitem__:
+            return [self[i] for i in indices]
+        places = [self._locate(i) for i in indices]
+        samples: list[Any] = [None] * len(places)
+        for part in dict.fromkeys(part for part, _ in places):
+            slots = [slot for slot, (owner, _) in enumerate(places) if owner == part]
+            found = _get_all(self.datasets[part], [places[slot][1] for slot in slots])
+            for slot, sample in zip(slots, found, strict=True):
+                samples[slot] = sample
+        return samples
+
+    def _locate(self, idx: Any) -> tuple[int, Any]:
+        """The dataset that holds index `idx`, and the index in it."""
+        if idx < 0:
+            if -idx > len(self):
+                raise ValueError(f"absolute value of index should not exceed dataset length {len(self)}, got {idx}.")
+            idx = len(self) + idx
+        part = bisect_right(self.cumulative_sizes, idx)
+        return part, idx - (self.cumulative_sizes[part - 1] if part else 0)
+
+
+class ChainDataset(IterableDataset[Any]):
+    """Iterable datasets one after the other; each is checked when its turn comes.
+
+    Raises:
+        AssertionError: while iterating, or in `len`: one of them is not an `IterableDataset`.
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            yield from _checked_iterable(dataset)
+
+    def __len__(self) -> int:
+        return sum(len(_checked_iterable(dataset)) for dataset in self.datasets)
+
+
+def _checked_iterable(dataset: Any) -> Any:
+    if not is_iterable_dataset(dataset):
+        raise AssertionError(
+            f"ChainDataset only supports IterableDataset, got {type(dataset).__name__}. Use ConcatDataset."
+        )
+    return dataset
+
+
+class Subset(Dataset[T_co]):
+    """The samples of a dataset at the given indices.
+
+    Raises:
+        NotImplementedError: a subclass overrides `__getitem__` but not `__getitems__`, which would pass it by.
+    """
+
+    def __init__(self, dataset: Any, indices: Sequence[Any]) -> None:
+        own = type(self)
+        if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(
+                f"{own.__name__} overrides __getitem__ but not __getitems__, which loads whole batches. Add to it:\n"
+                "    def __getitems__(self, indices):\n        return [self[i] for i in indices]"
+            )
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, idx: Any) -> T_co:
+        if isinstance(idx, list):
+            return self.dataset[[self.indices[i] for i in idx]]  # type: ignore[no-any-return]
+        return self.dataset[self.indices[idx]]  # type: ignore[no-any-return]
+
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[T_co]:
+        return get_items(self.dataset, [self.indices[i] for i in indices])
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset[Any]]:
+    """Split a dataset into random parts that do not overlap.
+
+    Args:
+        lengths: the number of samples in each part, or fractions that sum to 1 (what rounding leaves over is dealt one
+            by one from the first part on).
+        generator: a torch or NumPy generator to draw from; the global one if None.
+
+    Raises:
+        ValueError: a fraction lies outside [0, 1], or the lengths do not sum to the dataset's.
+
+    Example:
+        >>> [len(part) for part in random_split(range(10), [0.7, 0.3])]
+        [7, 3]
+    """
+    n = len(dataset)
+    total = sum(lengths)
+    sizes: Sequence[Any] = lengths
+    if math.isclose(total, 1) and total <= 1:
+        sizes = _sizes_of_fractions(lengths, n)
+    if sum(sizes) != n:
+        raise ValueError(
+            f"Sum of input lengths does not equal the length of the input dataset: {list(sizes)} sum to {sum(sizes)}, "
+            f"the dataset has {n} samples."
+        )
+    order = random_source(generator).permutation(n).tolist()
+    ends = list(accumulate(sizes))
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _sizes_of_fractions(fractions: Sequence[float], n: int) -> list[int]:
+    for i, fraction in enumerate(fractions):
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Fraction at index {i} is not between 0 and 1, got {fraction}.")
+    sizes = [math.floor(n * fraction) for fraction in fractions]
+    for i in range(n - sum(sizes)):
+        sizes[i % len(sizes)] += 1
+    for i, size in enumerate(sizes):
+        if size == 0:
+            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
+    return sizes

@@ -1,0 +1,1 @@
+"""What runs the tasks of an epoch: here, elsewhere, in any order."""

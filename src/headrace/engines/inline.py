@@ -1,0 +1,30 @@
+"""Runs tasks in the caller's own thread, each when its result is asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.base.messages import Outcome, Task
+from headrace.engines.engine import Job
+from headrace.engines.worker import Worker
+
+
+class InlineEngine:
+    """No workers: nothing is done ahead, and errors come with their own traceback."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self._tasks: deque[Task] = deque()
+
+    def start(self, job: Job) -> None:
+        self._worker = Worker(job)
+
+    def submit(self, task: Task) -> None:
+        self._tasks.append(task)
+
+    def receive(self) -> Outcome:
+        return self._worker.work(self._tasks.popleft())
+
+    def close(self) -> None:
+        self._tasks.clear()

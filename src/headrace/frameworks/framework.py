@@ -1,0 +1,142 @@
+"""What headrace needs of an array library, and how one is chosen. No array library but NumPy is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.optional import is_installed, loaded
+
+Array: TypeAlias = npt.NDArray[Any]
+Indices: TypeAlias = npt.NDArray[np.int64]
+Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+Gather: TypeAlias = Callable[[Indices], Any]
+
+OUTPUTS = ("auto", "torch", "numpy", "jax")
+
+
+class Framework(Protocol):
+    """Makes batches of one array library."""
+
+    name: str
+
+    def wrap(self, array: Array) -> Any:
+        """The library's array over a NumPy array that nobody else holds; without a copy where possible."""
+
+    def stack(self, samples: Sequence[Any]) -> Any:
+        """NumPy arrays or torch tensors of one shape, as one array with a new first dimension.
+
+        Raises:
+            CollateError: the shapes differ, or the layout (sparse, nested) cannot be stacked.
+            CollateTypeError: the library has no such element type.
+        """
+
+    def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
+        """Python numbers or NumPy scalars as one vector; of `dtype`, or of the type that the values ask for."""
+
+    def pad(self, samples: Sequence[Any], length: int, value: float, batch_first: bool) -> Any:
+        """Arrays or tensors filled up with `value` to `length` along their first dimension, and stacked."""
+
+    def convert(self, value: Any) -> Any:
+        """One array, tensor or NumPy scalar as the library's array, over the same memory where possible."""
+
+
+class RandomSource(Protocol):
+    """Draws random indices from one library's generator."""
+
+    def draw_seed(self) -> int:
+        """A fresh 63-bit seed."""
+
+    def fresh(self) -> RandomSource:
+        """A source of its own, seeded by one draw from this one."""
+
+    def permutation(self, n: int) -> Indices: ...
+
+    def integers(self, high: int, size: int) -> Indices: ...
+
+    def as_weights(self, weights: Any) -> Any:
+        """The weights as the library's own float64 array."""
+
+    def weighted(self, weights: Any, size: int, replacement: bool) -> Indices: ...
+
+
+def resolve_output(output: str) -> str:
+    """The name of a framework: "auto" means torch if it is installed, else NumPy.
+
+    Raises:
+        ValueError: there is no such output.
+    """
+    if output not in OUTPUTS:
+        raise ValueError(f"output must be one of {', '.join(map(repr, OUTPUTS))}, got {output!r}.")
+    if output == "auto":
+        return "torch" if is_installed("torch") else "numpy"
+    return output
+
+
+def framework_of(output: str, allocate: Allocate = np.empty) -> Framework:
+    """The framework called `output`, which takes the memory of its batches from `allocate`.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+    """
+    match resolve_output(output):
+        case "torch":
+            from headrace.frameworks.torch_tensors import TorchTensors
+
+            return TorchTensors(allocate)
+        case "jax":
+            from headrace.frameworks.jax_arrays import JaxArrays
+
+            return JaxArrays(allocate)
+        case _:
+            from headrace.frameworks.numpy_arrays import NumpyArrays
+
+            return NumpyArrays(allocate)
+
+
+def random_source(generator: Any, library: str = "auto") -> RandomSource:
+    """A source that draws from `generator`, or from the library's global one if it is None.
+
+    Args:
+        library: whose global generator to use: "torch", "numpy", or "auto" for torch if it is installed.
+
+    Raises:
+        TypeError: `generator` is neither torch's nor NumPy's.
+    """
+    if isinstance(generator, (np.random.Generator, np.random.RandomState)) or (
+        generator is None and resolve_output(library) != "torch"
+    ):
+        from headrace.frameworks.numpy_random import NumpyRandom
+
+        return NumpyRandom(generator)
+    if generator is None or type(generator).__module__.partition(".")[0] == "torch":
+        from headrace.frameworks.torch_random import TorchRandom
+
+        return TorchRandom(generator)
+    raise TypeError(f"generator must be a torch.Generator or a numpy.random.Generator, got {generator!r}.")
+
+
+def tensor_type() -> type | None:
+    """`torch.Tensor` if somebody has imported torch, else None: then nothing can be a tensor."""
+    torch = loaded("torch")
+    return None if torch is None else getattr(torch, "Tensor", None)
+
+
+def gather_of(source: Any) -> Gather | None:
+    """A function that gathers rows of an array or tensor into a new one, or None if rows must be indexed one by one.
+
+    Guarantees: the result equals the rows `source[i]` stacked, values, type and memory layout alike.
+    """
+    from headrace.frameworks.numpy_arrays import gather_rows
+
+    if isinstance(source, np.ndarray):
+        return gather_rows(source)
+    tensor = tensor_type()
+    if tensor is not None and type(source) is tensor:
+        from headrace.frameworks.torch_tensors import gather_tensor_rows
+
+        return gather_tensor_rows(source)
+    return None

@@ -1,0 +1,169 @@
+"""Batches as torch tensors, with the results of `torch.utils.data.default_collate`, and page-locked memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.base.containers import map_leaves
+from headrace.base.errors import CollateError, CollateTypeError
+from headrace.base.optional import import_extra
+from headrace.frameworks.framework import Allocate, Array, Gather
+from headrace.frameworks.numpy_arrays import check_equal_shapes, gather_rows, join_rows, pad_arrays
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = import_extra("torch", "torch", "output='torch'")
+
+_SPARSE_LAYOUTS = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+
+
+# Those that NumPy lacks.
+_TORCH_ONLY_DTYPES = frozenset(
+    dtype
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+    if (dtype := getattr(torch, name, None)) is not None
+)
+
+
+class TorchTensors:
+    """Makes torch tensors."""
+
+    name = "torch"
+
+    def __init__(self, allocate: Allocate = np.empty) -> None:
+        self._allocate = allocate
+
+    def wrap(self, array: Array) -> Any:
+        return torch.from_numpy(array)
+
+    def stack(self, samples: Sequence[Any]) -> Any:
+        first = samples[0]
+        if isinstance(first, torch.Tensor):
+            return _stack_tensors(samples)
+        if first.dtype.names is not None:
+            return {name: self.stack([sample[name] for sample in samples]) for name in first.dtype.names}
+        if first.dtype.kind in "OSU":
+            raise CollateTypeError(f"arrays of strings or Python objects are no tensors, got dtype {first.dtype}.")
+        # torch keeps the layout of four-dimensional samples (channels last) when it stacks; NumPy would not.
+        if first.ndim < 4 or first.flags.c_contiguous:
+            joined = join_rows(samples, self._allocate)
+            if joined is not None:
+                return torch.from_numpy(joined)
+        return _stack_tensors([torch.as_tensor(sample) for sample in samples])
+
+    def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
+        if len(set(map(type, values))) == 1:
+            try:
+                return torch.from_numpy(np.array(values, dtype=_PYTHON_DTYPES.get(type(values[0]))))
+            except (OverflowError, TypeError):
+                pass  # torch refuses these too, in words its users know
+        return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
+
+    def pad(self, samples: Sequence[Any], length: int, value: float, batch_first: bool) -> Any:
+        if any(isinstance(sample, torch.Tensor) and not _is_plain(sample) for sample in samples):
+            return _pad_tensors([torch.as_tensor(sample) for sample in samples], length, value, batch_first)
+        arrays = [np.asarray(sample) for sample in samples]
+        return torch.from_numpy(pad_arrays(arrays, length, value, batch_first, self._allocate))
+
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value
+        if value.dtype.names is not None:
+            return {name: self.convert(value[name]) for name in value.dtype.names}
+        return torch.as_tensor(value)
+
+
+_PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = tensors[0]
+    if first.is_nested or first.layout in _SPARSE_LAYOUTS:
+        kind = "nested" if first.is_nested else "sparse"
+        raise CollateError(f"{kind} tensors have no default batch; pass a collate_fn that makes one.")
+    try:
+        return torch.stack(tensors, 0)
+    except RuntimeError:
+        check_equal_shapes(tensors)
+        raise
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether NumPy can read the tensor's memory: on the host, in no graph, of a type that NumPy has."""
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad:
+        return False
+    return not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.dtype in _TORCH_ONLY_DTYPES)
+
+
+def _pad_tensors(tensors: list[torch.Tensor], length: int, value: float, batch_first: bool) -> torch.Tensor:
+    longest = max(range(len(tensors)), key=lambda i: len(tensors[i]))
+    missing = length - len(tensors[longest])
+    if missing:
+        filler = tensors[longest].new_full((missing, *tensors[longest].shape[1:]), value)
+        tensors[longest] = torch.cat([tensors[longest], filler])
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value)
+
+
+_SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16}
+
+
+def gather_tensor_rows(source: torch.Tensor) -> Gather | None:
+    """See `gather_of`. NumPy gathers, because torch would wake its thread pool for every batch."""
+    dtype = source.dtype
+    if dtype in _TORCH_ONLY_DTYPES and source.is_contiguous():  # the same bits, as numbers that NumPy knows
+        source = source.view(_SAME_SIZE_INTEGERS[dtype.itemsize])
+    gather = gather_rows(source.numpy()) if _is_plain(source) else None
+    if gather is None:
+        return None
+    if source.dtype == dtype:
+        return lambda indices: torch.from_numpy(gather(indices))
+    return lambda indices: torch.from_numpy(gather(indices)).view(dtype)
+
+
+def can_pin(pin_memory_device: str) -> bool:
+    """Whether page-locked memory is to be had here; warns, as torch does, where it was asked for in vain."""
+    accelerator = _current_accelerator()
+    if pin_memory_device:
+        warnings.warn(
+            f"pin_memory_device={pin_memory_device!r} is ignored: memory is pinned for the current accelerator "
+            f"({accelerator or 'none found'}). Leave it out.",
+            stacklevel=4,
+        )
+    if accelerator is None:
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, then pinned memory won't be used.",
+            stacklevel=4,
+        )
+    elif accelerator == "mps":
+        warnings.warn(
+            "'pin_memory' argument is set as true but not supported on MPS, then pinned memory won't be used.",
+            stacklevel=4,
+        )
+    return accelerator not in (None, "mps")
+
+
+def _current_accelerator() -> str | None:
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None:  # torch before 2.6
+        return "cuda" if torch.cuda.is_available() else None
+    if not accelerator.is_available():
+        return None
+    device = accelerator.current_accelerator()
+    return None if device is None else str(device.type)
+
+
+def pin(batch: Any) -> Any:
+    """The batch with every tensor in page-locked memory; whatever has a `pin_memory()` of its own is asked for it."""
+
+    def pinnable(value: Any) -> bool:
+        return hasattr(value, "pin_memory")
+
+    def pin_one(value: Any) -> Any:
+        return value.pin_memory() if pinnable(value) else value
+
+    return map_leaves(pin_one, batch, is_leaf=pinnable)

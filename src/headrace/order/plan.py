@@ -1,0 +1,22 @@
+"""The keys of an epoch's batches, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from headrace.base.messages import PackedIndices
+from headrace.base.overrides import stands_in
+from headrace.order.batch_sampler import BatchSampler
+
+
+def plan_keys(index_sampler: Iterable[Any]) -> Iterator[Any]:
+    """What a sampler or batch sampler yields, packed into arrays where it is headrace's own.
+
+    Guarantees: a user's `__iter__` is called now, everything else as late as torch would.
+    """
+    if isinstance(index_sampler, BatchSampler) and stands_in(type(index_sampler), "packed", "__iter__"):
+        packed = index_sampler.packed()
+        if packed is not None:
+            return map(PackedIndices, packed)
+    return iter(index_sampler)

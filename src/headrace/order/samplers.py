@@ -1,0 +1,179 @@
+"""torch's samplers: the same names, arguments and draws; indices come as arrays where headrace itself reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headrace.base.torch_identity import Adoptable, adopt
+from headrace.frameworks.framework import Indices, random_source
+
+T_co = TypeVar("T_co", covariant=True)
+
+# torch draws with replacement this many at a time; the state it leaves its generator in depends on it.
+_DRAWS_AT_ONCE = 32
+_SEQUENTIAL_CHUNK = 2**16
+
+
+class Sampler(Adoptable[T_co]):
+    """Yields the keys of samples in the order they are to be fetched. Subclasses write `__iter__`, mostly `__len__`.
+
+    A subclass that can draw many integer indices at once may also offer `chunks()`, an iterator of int64 arrays which
+    together are what `__iter__` yields; loading then never handles single indices.
+    """
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} must implement __iter__.")
+
+
+adopt(Sampler, "torch.utils.data.sampler", "Sampler")
+
+
+class _ChunkedSampler(Sampler[int]):
+    """A sampler whose draws come as arrays."""
+
+    def chunks(self) -> Iterator[Indices]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
+
+
+class SequentialSampler(_ChunkedSampler):
+    """0, 1, 2, … up to the length of the data."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def chunks(self) -> Iterator[Indices]:
+        n = len(self.data_source)
+        for start in range(0, n, _SEQUENTIAL_CHUNK):
+            yield np.arange(start, min(start + _SEQUENTIAL_CHUNK, n), dtype=np.int64)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(_ChunkedSampler):
+    """A shuffle of the data, or draws with replacement.
+
+    Args:
+        num_samples: how many to draw; the length of the data if None. May exceed it: then several shuffles follow.
+        generator: a torch or NumPy generator to draw from. If None, each epoch is seeded from the global one.
+        library: whose global generator that is: "torch", "numpy", or "auto" for torch if it is installed.
+
+    Raises:
+        TypeError: `replacement` is not a bool.
+        ValueError: `num_samples` is not a positive int.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+        *,
+        library: str = "auto",
+    ) -> None:
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+        self.library = library
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got replacement={replacement!r}.")
+        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got num_samples={self.num_samples!r}. "
+                "(It is the length of the data if not given: is the dataset empty?)"
+            )
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def chunks(self) -> Iterator[Indices]:
+        n = len(self.data_source)
+        source = random_source(self.generator, self.library)
+        if self.generator is None:
+            source = source.fresh()
+        if self.replacement:
+            for _ in range(self.num_samples // _DRAWS_AT_ONCE):
+                yield source.integers(n, _DRAWS_AT_ONCE)
+            yield source.integers(n, self.num_samples % _DRAWS_AT_ONCE)
+        else:
+            for _ in range(self.num_samples // n):
+                yield source.permutation(n)
+            # Drawn even if nothing of it is needed: torch does, and leaves its generator accordingly.
+            yield source.permutation(n)[: self.num_samples % n]
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[Any]):
+    """The given indices, shuffled.
+
+    Args:
+        generator: a torch or NumPy generator to draw from; the global one if None.
+    """
+
+    def __init__(self, indices: Sequence[Any], generator: Any = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in random_source(self.generator).permutation(len(self.indices)).tolist():
+            yield self.indices[i]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(_ChunkedSampler):
+    """Indices drawn in proportion to their weights, of which there may be any number (torch stops at 2**24).
+
+    Args:
+        weights: one weight per sample, of any sum; `class_weights(labels)` makes them from labels.
+        generator: a torch or NumPy generator to draw from; the global one if None.
+
+    Raises:
+        ValueError: `num_samples` is not a positive int, `replacement` not a bool, or `weights` not one-dimensional.
+    """
+
+    def __init__(
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None
+    ) -> None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples!r}.")
+        if not isinstance(replacement, bool):
+            raise ValueError(f"replacement should be a boolean value, but got replacement={replacement!r}.")
+        self.weights = random_source(generator).as_weights(weights)
+        if len(self.weights.shape) != 1:
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}."
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def chunks(self) -> Iterator[Indices]:
+        yield random_source(self.generator).weighted(self.weights, self.num_samples, self.replacement)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class EndlessSampler(Sampler[None]):
+    """None for ever: the sampler of iterable datasets, which choose their samples themselves."""
+
+    def __iter__(self) -> Iterator[None]:
+        while True:
+            yield None

@@ -1,0 +1,98 @@
+"""Helps to test loaders: an engine whose completion order the test decides, and datasets that misbehave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headrace.base.messages import Outcome, Task
+from headrace.data.dataset import Dataset
+from headrace.engines.engine import Job
+from headrace.engines.worker import Worker
+
+
+class HandDrivenEngine:
+    """Completes tasks in the order that `choose` wants, as fast or slow workers would.
+
+    Args:
+        choose: gets the numbers of the tasks in flight, oldest first, and returns the one to complete next.
+        capacity: how many tasks may be in flight.
+
+    Example:
+        >>> from headrace import DataLoader
+        >>> engine = HandDrivenEngine(choose=max, capacity=3)  # always the newest first
+        >>> [batch.tolist() for batch in DataLoader(range(5), engine=engine)]
+        [[0], [1], [2], [3], [4]]
+        >>> engine.completed
+        [2, 1, 0, 4, 3]
+    """
+
+    def __init__(self, choose: Callable[[Sequence[int]], int], capacity: int = 2) -> None:
+        self.capacity = capacity
+        self.completed: list[int] = []
+        self.most_in_flight = 0
+        self.closed = False
+        self._choose = choose
+        self._in_flight: dict[int, Task] = {}
+
+    def start(self, job: Job) -> None:
+        self._worker = Worker(job)
+        self._in_flight.clear()
+        self.completed.clear()
+
+    def submit(self, task: Task) -> None:
+        self._in_flight[task.number] = task
+        self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
+
+    def receive(self) -> Outcome:
+        number = self._choose(list(self._in_flight))
+        self.completed.append(number)
+        return self._worker.work(self._in_flight.pop(number))
+
+    def close(self) -> None:
+        self._in_flight.clear()
+        self.closed = True
+
+
+class SlowDataset(Dataset[Any]):
+    """Waits before it gives a sample.
+
+    Args:
+        seconds: the wait, for all samples or as a function of the index.
+    """
+
+    def __init__(self, samples: Sequence[Any], seconds: float | Callable[[int], float]) -> None:
+        self._samples = samples
+        self._seconds = seconds
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self._seconds(index) if callable(self._seconds) else self._seconds)
+        return self._samples[index]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+
+class FlakyDataset(Dataset[Any]):
+    """Raises for some indices.
+
+    Args:
+        bad: the indices that raise.
+        error: makes the exception from the index.
+    """
+
+    def __init__(
+        self, samples: Sequence[Any], bad: Iterable[int], error: Callable[[int], Exception] | None = None
+    ) -> None:
+        self._samples = samples
+        self._bad = frozenset(bad)
+        self._error = error or (lambda index: ValueError(f"sample {index} is bad"))
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self._bad:
+            raise self._error(index)
+        return self._samples[index]
+
+    def __len__(self) -> int:
+        return len(self._samples)

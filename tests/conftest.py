@@ -1,0 +1,39 @@
+"""Guards every test: nothing that a test started may be left when it ends."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+for _library in ("torch", "jax"):  # their own threads and descriptors come with the import, not with a test
+    if importlib.util.find_spec(_library) is not None:
+        importlib.import_module(_library)
+
+
+def _open_descriptors() -> set[str]:
+    folder = Path("/proc/self/fd")
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+def _shared_segments() -> set[str]:
+    folder = Path("/dev/shm")
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """A process, thread, descriptor or shared segment that is left behind fails the test that left it."""
+    descriptors, segments, threads = _open_descriptors(), _shared_segments(), set(threading.enumerate())
+    yield
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert {thread for thread in threading.enumerate() if thread.is_alive()} <= threads
+    assert _shared_segments() <= segments
+    assert len(_open_descriptors()) <= len(descriptors)
