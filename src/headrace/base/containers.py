@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from enum import Enum, auto
 from typing import Any
-
-
-def is_named_tuple(value: object) -> bool:
-    """Whether `value` is an instance of a named tuple class."""
-    return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
 def mapping_like(example: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
@@ -44,6 +40,37 @@ def sequence_like(example: Sequence[Any], items: list[Any]) -> Any:
         return items
 
 
+class Kind(Enum):
+    """What a type of values is to code that walks through nested containers."""
+
+    LEAF = auto()
+    MAPPING = auto()
+    NAMED_TUPLE = auto()
+    TUPLE = auto()
+    SEQUENCE = auto()
+
+
+_kinds: dict[type, Kind] = {}  # abstract classes answer slowly
+
+
+def kind_of(cls: type) -> Kind:
+    """The kind of all values of this type; `str` and `bytes` are leaves."""
+    kind = _kinds.get(cls)
+    if kind is None:
+        kind = _kinds[cls] = _find_kind(cls)
+    return kind
+
+
+def _find_kind(cls: type) -> Kind:
+    if issubclass(cls, (str, bytes)):
+        return Kind.LEAF
+    if issubclass(cls, Mapping):
+        return Kind.MAPPING
+    if issubclass(cls, tuple):
+        return Kind.NAMED_TUPLE if hasattr(cls, "_fields") else Kind.TUPLE
+    return Kind.SEQUENCE if issubclass(cls, Sequence) else Kind.LEAF
+
+
 def map_leaves(
     fn: Callable[[Any], Any],
     value: Any,
@@ -51,25 +78,26 @@ def map_leaves(
     is_leaf: Callable[[Any], bool] | None = None,
     tuples_to_lists: bool = False,
 ) -> Any:
-    """Apply `fn` to everything in `value` that is not a mapping or a sequence; `str` and `bytes` are leaves.
+    """Apply `fn` to everything in `value` that is not a mapping or a sequence.
 
     Args:
         is_leaf: tells which containers are leaves too.
         tuples_to_lists: whether plain tuples come out as lists (what torch's collation does) or as they are.
     """
 
-    def inner(item: Any) -> Any:
-        return map_leaves(fn, item, is_leaf=is_leaf, tuples_to_lists=tuples_to_lists)
+    def walk(value: Any) -> Any:
+        kind = kind_of(type(value))
+        if kind is Kind.LEAF or (is_leaf is not None and is_leaf(value)):
+            return fn(value)
+        if kind is Kind.MAPPING:
+            return mapping_like(value, {key: walk(value[key]) for key in value})
+        contents = [walk(item) for item in value]
+        match kind:
+            case Kind.NAMED_TUPLE:
+                return type(value)(*contents)
+            case Kind.TUPLE:
+                return contents if tuples_to_lists else type(value)(contents)
+            case _:
+                return sequence_like(value, contents)
 
-    if isinstance(value, (str, bytes)) or (is_leaf is not None and is_leaf(value)):
-        return fn(value)
-    if isinstance(value, Mapping):
-        return mapping_like(value, {key: inner(value[key]) for key in value})
-    if not isinstance(value, Sequence):
-        return fn(value)
-    contents = [inner(item) for item in value]
-    if is_named_tuple(value):
-        return type(value)(*contents)
-    if isinstance(value, tuple):
-        return contents if tuples_to_lists else type(value)(contents)
-    return sequence_like(value, contents)
+    return walk(value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.base.containers import map_leaves, mapping_like, sequence_like
+from headrace.base.containers import Kind, kind_of, map_leaves, mapping_like, sequence_like
 from headrace.base.errors import CollateError, CollateTypeError, InternalError
 from headrace.base.optional import loaded
 from headrace.frameworks.framework import Framework, framework_of, tensor_type
@@ -95,13 +95,7 @@ def _resolve(kind: type) -> TypeCollate:
     tensor = tensor_type()
     if tensor is not None and issubclass(kind, tensor):
         return _collate_arrays
-    if issubclass(kind, Mapping):
-        return _collate_mappings
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _collate_named_tuples
-    if issubclass(kind, Sequence):
-        return _collate_sequences
-    return _collate_foreign
+    return _BY_KIND[kind_of(kind)]
 
 
 def _collate_arrays(samples: Sequence[Any], collator: Collator) -> Any:
@@ -205,6 +199,15 @@ _registry: dict[type, TypeCollate] = {
     int: _collate_numbers,
     str: _keep,
     bytes: _keep,
+}
+
+
+_BY_KIND: dict[Kind, TypeCollate] = {
+    Kind.MAPPING: _collate_mappings,
+    Kind.NAMED_TUPLE: _collate_named_tuples,
+    Kind.TUPLE: _collate_sequences,
+    Kind.SEQUENCE: _collate_sequences,
+    Kind.LEAF: _collate_foreign,
 }
 
 

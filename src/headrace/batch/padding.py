@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.base.containers import is_named_tuple
+from headrace.base.containers import Kind, kind_of
 from headrace.base.errors import CollateError
 from headrace.batch.collate import Collator, FrameworkCollate
 from headrace.frameworks.framework import tensor_type
@@ -152,7 +152,7 @@ def _follow(sample: Any, path: Path) -> Any:
     value = sample
     for key in path:
         try:
-            value = getattr(value, key) if is_named_tuple(value) and isinstance(key, str) else value[key]
+            value = getattr(value, key) if kind_of(type(value)) is Kind.NAMED_TUPLE else value[key]
         except (KeyError, IndexError, TypeError, AttributeError):
             raise KeyError(f"pad_collate(fields=…) names {path!r}, which a sample lacks: {sample!r:.200}") from None
     return value

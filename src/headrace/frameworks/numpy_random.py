@@ -58,8 +58,8 @@ def draw_weighted(
     if replacement:
         cumulative = np.cumsum(weights)
         draws = np.searchsorted(cumulative, generator.random(size) * cumulative[-1], side="right")
-        last = int(np.flatnonzero(weights)[-1])
-        return draws.clip(max=last)  # rounding must not reach a weightless tail
+        capped: Indices = np.minimum(draws, np.flatnonzero(weights)[-1])  # rounding must not reach a weightless tail
+        return capped
     candidates = np.flatnonzero(weights)
     if size > len(candidates):
         raise RuntimeError(
