@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from headrace.base.messages import Pull
 from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert
-from headrace.data.dataset import is_iterable_dataset
+from headrace.data.dataset import is_datapipe, is_iterable_dataset
 from headrace.deliver.iterator import LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
 from headrace.engines.engine import Engine, Job
@@ -80,6 +80,11 @@ class DataLoader(Generic[T_co]):
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         if num_workers > 0 and prefetch_factor is None:
             prefetch_factor = 2
+        self._iterable = is_iterable_dataset(dataset)
+        if self._iterable and is_datapipe(dataset):
+            from headrace.frameworks.torch_datapipes import with_shuffle
+
+            dataset, shuffle = with_shuffle(dataset, shuffle), None
         self.dataset = dataset
         self.num_workers = num_workers
         self.prefetch_factor = prefetch_factor
@@ -93,7 +98,6 @@ class DataLoader(Generic[T_co]):
         self.engine = engine
         resolve_output(output)
 
-        self._iterable = is_iterable_dataset(dataset)
         if self._iterable:
             _check_iterable(shuffle, sampler, batch_sampler)
         else:
@@ -148,6 +152,10 @@ class DataLoader(Generic[T_co]):
 
     def __iter__(self) -> LoaderIterator:
         finish = pin_function(self.pin_memory_device) if self.pin_memory else None
+        if is_datapipe(self.dataset):
+            from headrace.frameworks.torch_datapipes import begin_epoch
+
+            begin_epoch(self.dataset, self.generator)
         keys = repeat(Pull(self.batch_size)) if self._iterable else plan_keys(self._index_sampler)
         # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
         random_source(self.generator, self._random_library).draw_seed()

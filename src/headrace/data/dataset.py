@@ -51,6 +51,12 @@ adopt(Dataset, "torch.utils.data.dataset", "Dataset")
 adopt(IterableDataset, "torch.utils.data.dataset", "IterableDataset")
 
 
+def is_datapipe(dataset: object) -> bool:
+    """Whether `dataset` is one of torch's DataPipes, which want to be seeded before each epoch."""
+    pipes = loaded("torch.utils.data.datapipes.datapipe")
+    return pipes is not None and isinstance(dataset, (pipes.IterDataPipe, pipes.MapDataPipe))
+
+
 def is_iterable_dataset(dataset: object) -> bool:
     """Whether `dataset` is a stream: headrace's or torch's `IterableDataset`. Other iterables are not."""
     if isinstance(dataset, IterableDataset):
