@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import warnings
 from collections.abc import Callable, Iterable
 from itertools import repeat
-from multiprocessing.context import BaseContext
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.base.messages import Pull
 from headrace.base.optional import loaded
@@ -23,6 +21,9 @@ from headrace.frameworks.framework import random_source, resolve_output
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.plan import plan_keys
 from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -260,6 +261,8 @@ def _checked_context(context: Any, num_workers: int) -> BaseContext | None:
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
             f"num_workers={num_workers}."
         )
+    import multiprocessing  # slow to import, and needed with workers only
+
     if isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()
         if context not in methods:
@@ -268,7 +271,7 @@ def _checked_context(context: Any, num_workers: int) -> BaseContext | None:
                 f"{context!r}."
             )
         return multiprocessing.get_context(context)
-    if not isinstance(context, BaseContext):
+    if not isinstance(context, multiprocessing.context.BaseContext):
         raise TypeError(
             "multiprocessing_context option should be a valid context object or a string specifying the start method, "
             f"but got {context!r}."

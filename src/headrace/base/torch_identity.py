@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -41,7 +42,7 @@ def adopt(cls: type, module: str, name: str) -> None:
         _after_import(module, exchange_base)
 
 
-class _ImportWatcher(MetaPathFinder):
+class _ImportWatcher:
     """Calls back right after a module was executed for the first time; finds nothing by itself."""
 
     def __init__(self) -> None:

@@ -28,7 +28,13 @@ class Collator:
         self.framework = framework
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        return collate_function_of(type(samples[0]))(samples, self)
+        try:
+            first = samples[0]
+        except IndexError:
+            raise IndexError(
+                "A batch must have at least one sample, got none. Does a sampler give empty lists?"
+            ) from None
+        return collate_function_of(type(first))(samples, self)
 
     def at(self, key: Any) -> Collator:
         """The collator of the field `key` of the samples."""

@@ -36,7 +36,7 @@ class MapFetcher:
         packed = isinstance(keys, PackedIndices)
         if self._take is not None:
             indices = keys.array if packed else as_index_array(keys)
-            if indices is not None:
+            if indices is not None and len(indices):
                 return self._take(indices)
         return self._collate(self._get_samples(keys.array.tolist() if packed else keys))
 
