@@ -32,7 +32,7 @@ class Collator:
             first = samples[0]
         except IndexError:
             raise IndexError(
-                "A batch must have at least one sample, got none. Does a sampler give empty lists?"
+                "A batch must have a sample, got none. Does a sampler give empty lists?"
             ) from None
         return collate_function_of(type(first))(samples, self)
 
