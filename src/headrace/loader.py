@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from headrace.base.messages import Pull
 from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert
+from headrace.batch.padding import pad_collate
 from headrace.data.dataset import is_datapipe, is_iterable_dataset
 from headrace.deliver.iterator import LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
@@ -104,6 +105,7 @@ class DataLoader(Generic[T_co]):
         else:
             shuffle = bool(shuffle)
         _check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        _check_collate(collate_fn)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None:
@@ -251,6 +253,11 @@ def _check_order(batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any
         )
     if batch_sampler is None and batch_size is None and drop_last:
         raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last.")
+
+
+def _check_collate(collate_fn: Any) -> None:
+    if collate_fn is pad_collate:
+        raise TypeError("collate_fn must be the function that pad_collate() returns: add the parentheses.")
 
 
 def _checked_context(context: Any, num_workers: int) -> BaseContext | None:

@@ -19,7 +19,7 @@ class HandDrivenEngine:
         choose: gets the numbers of the tasks in flight, oldest first, and returns the one to complete next.
         capacity: how many tasks may be in flight.
 
-    Example:
+    Examples:
         >>> from headrace import DataLoader
         >>> engine = HandDrivenEngine(choose=max, capacity=3)  # always the newest first
         >>> [batch.tolist() for batch in DataLoader(range(5), engine=engine)]

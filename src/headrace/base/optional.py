@@ -14,7 +14,9 @@ from headrace.base.errors import MissingExtraError
 @functools.cache
 def is_installed(module: str) -> bool:
     """Whether `module` could be imported, without importing it."""
-    return module in sys.modules or importlib.util.find_spec(module) is not None
+    if module in sys.modules:
+        return sys.modules[module] is not None  # None forbids the import
+    return importlib.util.find_spec(module) is not None
 
 
 def loaded(module: str) -> ModuleType | None:
@@ -33,6 +35,9 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the module is there, but something that it needs itself is not
-        raise MissingExtraError(
-            f"{purpose} needs {module}, which is not installed. Run: pip install 'headrace[{extra}]'"
-        ) from error
+        raise missing_extra(extra, purpose) from error
+
+
+def missing_extra(extra: str, purpose: str) -> MissingExtraError:
+    """The error for a dependency that is not installed; extras are named after what they install."""
+    return MissingExtraError(f"{purpose} needs {extra}, which is not installed. Run: pip install 'headrace[{extra}]'")

@@ -27,7 +27,7 @@ def adopt(cls: type, module: str, name: str) -> None:
 
     def exchange_base(torch_module: ModuleType) -> None:
         torch_class = getattr(torch_module, name)
-        bases = tuple(base for base in cls.__bases__ if base is not Adoptable)
+        bases = tuple(base for base in cls.__bases__ if base is not Adoptable and not issubclass(torch_class, base))
         try:
             cls.__bases__ = (*bases, torch_class)
         except TypeError:

@@ -31,9 +31,7 @@ class Collator:
         try:
             first = samples[0]
         except IndexError:
-            raise IndexError(
-                "A batch must have a sample, got none. Does a sampler give empty lists?"
-            ) from None
+            raise IndexError("A batch must have a sample, got none. Does a sampler give empty lists?") from None
         return collate_function_of(type(first))(samples, self)
 
     def at(self, key: Any) -> Collator:
@@ -71,7 +69,7 @@ def register_collate(kind: type, collate: TypeCollate) -> None:
     Args:
         collate: gets the list of values and the collator, which it may call to collate what the values contain.
 
-    Example:
+    Examples:
         >>> from fractions import Fraction
         >>> register_collate(Fraction, lambda values, collator: collator([float(value) for value in values]))
         >>> default_collate([Fraction(1, 2), Fraction(1, 4)]).tolist()
@@ -152,7 +150,7 @@ def _collate_sequences(samples: Sequence[Any], collator: Collator) -> Any:
         raise CollateError(
             "each element in list of batch should be of equal size, but their lengths are "
             f"{[len(sample) for sample in samples[:8]]}{' …' if len(samples) > 8 else ''}. For sequences of different "
-            "lengths pass collate_fn=headrace.pad_collate(), or a collate_fn of your own."
+            "lengths use arrays or lists of numbers, and collate_fn=headrace.pad_collate(), or one of your own."
         )
     contents = [_collate_field(i, values, collator) for i, values in enumerate(zip(*samples, strict=False))]
     return contents if isinstance(first, tuple) else sequence_like(first, contents)
@@ -228,7 +226,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         CollateError: a `RuntimeError`: shapes or lengths differ. Names the field and the shapes.
         CollateTypeError: a `TypeError`: some type is not known; see `register_collate`.
 
-    Example:
+    Examples:
         >>> default_collate([{"a": 0, "b": "x"}, {"a": 1, "b": "y"}])["b"]
         ['x', 'y']
     """

@@ -49,7 +49,7 @@ def pad_collate(
     Raises:
         ValueError: `multiple_of` is less than 1.
 
-    Example:
+    Examples:
         >>> batch = pad_collate(sort=True)([[7], [1, 2, 3]])
         >>> batch.values.tolist(), batch.lengths.tolist()
         ([[1, 2, 3], [7, 0, 0]], [3, 1])

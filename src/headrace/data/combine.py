@@ -28,7 +28,7 @@ class StackDataset(Dataset[Any]):
     Raises:
         ValueError: no dataset, both kinds of argument, or different lengths.
 
-    Example:
+    Examples:
         >>> StackDataset(image=["a", "b"], label=[0, 1])[1]
         {'image': 'b', 'label': 1}
     """
@@ -175,18 +175,21 @@ class Subset(Dataset[T_co]):
         return len(self.indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset[Any]]:
+def random_split(
+    dataset: Any, lengths: Sequence[float], generator: Any = None, *, library: str = "auto"
+) -> list[Subset[Any]]:
     """Split a dataset into random parts that do not overlap.
 
     Args:
         lengths: the number of samples in each part, or fractions that sum to 1 (what rounding leaves over is dealt one
             by one from the first part on).
         generator: a torch or NumPy generator to draw from; the global one if None.
+        library: whose global generator that is: "torch", "numpy", or "auto" for torch if it is installed.
 
     Raises:
         ValueError: a fraction lies outside [0, 1], or the lengths do not sum to the dataset's.
 
-    Example:
+    Examples:
         >>> [len(part) for part in random_split(range(10), [0.7, 0.3])]
         [7, 3]
     """
@@ -200,7 +203,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
             f"Sum of input lengths does not equal the length of the input dataset: {list(sizes)} sum to {sum(sizes)}, "
             f"the dataset has {n} samples."
         )
-    order = random_source(generator).permutation(n).tolist()
+    order = random_source(generator, library).permutation(n).tolist()
     ends = list(accumulate(sizes))
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 

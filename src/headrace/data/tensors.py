@@ -13,7 +13,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     Raises:
         AssertionError: the first dimensions differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> TensorDataset(np.arange(3), np.array([1.0, 2.0, 3.0]))[1]
         (np.int64(1), np.float64(2.0))

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.base.optional import is_installed, loaded
+from headrace.base.optional import is_installed, loaded, missing_extra
 
 Array: TypeAlias = npt.NDArray[Any]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -68,20 +68,19 @@ def resolve_output(output: str) -> str:
 
     Raises:
         ValueError: there is no such output.
+        MissingExtraError: the library is not installed.
     """
     if output not in OUTPUTS:
         raise ValueError(f"output must be one of {', '.join(map(repr, OUTPUTS))}, got {output!r}.")
     if output == "auto":
         return "torch" if is_installed("torch") else "numpy"
+    if not is_installed(output):
+        raise missing_extra(output, f"output={output!r}")
     return output
 
 
 def framework_of(output: str, allocate: Allocate = np.empty) -> Framework:
-    """The framework called `output`, which takes the memory of its batches from `allocate`.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-    """
+    """The framework called `output`, which takes the memory of its batches from `allocate`."""
     match resolve_output(output):
         case "torch":
             from headrace.frameworks.torch_tensors import TorchTensors
@@ -105,9 +104,12 @@ def random_source(generator: Any, library: str = "auto") -> RandomSource:
 
     Raises:
         TypeError: `generator` is neither torch's nor NumPy's.
+        ValueError: there is no such library.
     """
+    if library not in ("auto", "torch", "numpy"):
+        raise ValueError(f"library must be 'auto', 'torch' or 'numpy', got {library!r}.")
     if isinstance(generator, (np.random.Generator, np.random.RandomState)) or (
-        generator is None and resolve_output(library) != "torch"
+        generator is None and resolve_output(library) == "numpy"
     ):
         from headrace.frameworks.numpy_random import NumpyRandom
 

@@ -21,7 +21,7 @@ class BatchSampler(Sampler[list[Any]]):
     Raises:
         ValueError: `batch_size` is not a positive int, or `drop_last` is not a bool.
 
-    Example:
+    Examples:
         >>> list(BatchSampler(range(7), batch_size=3, drop_last=False))
         [[0, 1, 2], [3, 4, 5], [6]]
     """

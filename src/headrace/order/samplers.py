@@ -123,14 +123,16 @@ class SubsetRandomSampler(Sampler[Any]):
 
     Args:
         generator: a torch or NumPy generator to draw from; the global one if None.
+        library: whose global generator that is: "torch", "numpy", or "auto" for torch if it is installed.
     """
 
-    def __init__(self, indices: Sequence[Any], generator: Any = None) -> None:
+    def __init__(self, indices: Sequence[Any], generator: Any = None, *, library: str = "auto") -> None:
         self.indices = indices
         self.generator = generator
+        self.library = library
 
     def __iter__(self) -> Iterator[Any]:
-        for i in random_source(self.generator).permutation(len(self.indices)).tolist():
+        for i in random_source(self.generator, self.library).permutation(len(self.indices)).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -143,19 +145,26 @@ class WeightedRandomSampler(_ChunkedSampler):
     Args:
         weights: one weight per sample, of any sum; `class_weights(labels)` makes them from labels.
         generator: a torch or NumPy generator to draw from; the global one if None.
+        library: whose global generator that is: "torch", "numpy", or "auto" for torch if it is installed.
 
     Raises:
         ValueError: `num_samples` is not a positive int, `replacement` not a bool, or `weights` not one-dimensional.
     """
 
     def __init__(
-        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Any = None,
+        *,
+        library: str = "auto",
     ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples!r}.")
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement!r}.")
-        self.weights = random_source(generator).as_weights(weights)
+        self.weights = random_source(generator, library).as_weights(weights)
         if len(self.weights.shape) != 1:
             raise ValueError(
                 f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}."
@@ -163,9 +172,11 @@ class WeightedRandomSampler(_ChunkedSampler):
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
+        self.library = library
 
     def chunks(self) -> Iterator[Indices]:
-        yield random_source(self.generator).weighted(self.weights, self.num_samples, self.replacement)
+        source = random_source(self.generator, self.library)
+        yield source.weighted(self.weights, self.num_samples, self.replacement)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -18,7 +18,7 @@ def class_weights(labels: Iterable[Any]) -> npt.NDArray[np.float64]:
     Raises:
         ValueError: `labels` is not one-dimensional.
 
-    Example:
+    Examples:
         >>> class_weights([0, 0, 0, 0, 1])
         array([0.25, 0.25, 0.25, 0.25, 1.  ])
     """

@@ -1,0 +1,36 @@
+"""The main examples, one after the other, with the batches they print: what `make demo` runs.
+
+Works without torch too; batches are NumPy arrays then.
+"""
+
+import importlib.util
+import time
+
+import map_and_iterable
+import padding
+import samplers
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}")
+
+
+def main():
+    started = time.perf_counter()
+    if importlib.util.find_spec("torch") is None:
+        print("torch is not installed, so batches are NumPy arrays. For tensors: pip install 'headrace[torch]'")
+
+    heading("Two kinds of dataset, the same batches (M1.1, M1.2)")
+    map_and_iterable.main()
+
+    heading("Sequences of different lengths (M5.5)")
+    padding.main()
+
+    heading("Classes of 8 and 2 samples, drawn equally (M5.6)")
+    samplers.balanced_classes()
+
+    print(f"\nDone in {time.perf_counter() - started:.1f} s. More in examples/ and docs/.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Every example runs by itself, with and without torch, and prints what the documents it follows promise."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_JAX = importlib.util.find_spec("jax") is not None
+MAX_LINES = 80
+
+
+def run(name: str) -> list[str]:
+    """The lines that an example prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "utf8", EXAMPLES / name],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def vectors(*rows: str) -> list[str]:
+    """Integer vectors, written as torch prints them, as the installed output prints them."""
+    if HAS_TORCH:
+        return [re.sub(r"\[.*?\]", r"tensor(\g<0>)", row) for row in rows]
+    return [row.replace(",", "").replace("tensor(", "").replace(")", "") for row in rows]
+
+
+def section(lines: list[str], start: str, length: int) -> list[str]:
+    """The lines after the one that says `start`."""
+    at = lines.index(start) + 1
+    return lines[at : at + length]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_is_short_and_explained(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < MAX_LINES
+    assert source.startswith('"""')
+
+
+def test_every_example_is_tested() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}")' not in tests] == []
+
+
+THREE_BATCHES = ("[0, 1, 2, 3]", "[4, 5, 6, 7]", "[ 8,  9, 10, 11]")
+
+
+def test_map_and_iterable() -> None:
+    """M1.1, M1.2, M4.1."""
+    lines = run("map_and_iterable.py")
+    assert section(lines, "Map style:", 3) == vectors(*THREE_BATCHES)
+    assert section(lines, "Iterable:", 3) == vectors(*THREE_BATCHES)
+
+
+def test_endless_chain() -> None:
+    """M1.4."""
+    assert run("endless_chain.py") == vectors(
+        "[12, 13, 14, 15]",
+        "[16, 17, 27, 28]",
+        "[29, 31, 32, 33]",
+        "[34, 35, 36, 37]",
+        "[38, 39, 40, 41]",
+        "[42, 43, 12, 13]",
+        "[14, 15, 16, 17]",
+        "[27, 28, 29, 31]",
+    )
+
+
+def test_plain_dataset() -> None:
+    """M2.1."""
+    assert run("plain_dataset.py") == ["1", "2", "[1, 2, 3, 4, 5]", "2", "3", "4", "5", "6"]
+
+
+def test_callback() -> None:
+    """M2.5."""
+    assert run("callback.py") == [line for i in range(1, 6) for line in (f"{i} 입니다.", f"{i}")]
+
+
+def test_worker_info() -> None:
+    """M3.3, in the main process."""
+    lines = run("worker_info.py")
+    expected = vectors(*(f"{row} [-1, -1, -1, -1]" for row in (*THREE_BATCHES, "[12, 13, 14, 15]")))
+    assert section(lines, "MyMapDataset:", 4) == expected
+    assert section(lines, "MyIterableDataset:", 4) == expected
+
+
+def test_padding() -> None:
+    """M4.4, M5.5."""
+    lines = run("padding.py")
+    assert lines[0] == "Samples: (3, 2), (5, 2), (2, 2)"
+    [error] = section(lines, "Without a collate_fn:", 1)
+    assert error.startswith("  CollateError: ")
+    assert all(part in error for part in ("(3, 2)", "(5, 2)", "(2, 2)", "pad_collate"))
+    padded = section(lines, "With pad_collate(sort=True), longest first:", 2)
+    assert padded == ["  shape: (3, 5, 2)", "  lengths: [5, 3, 2]"]
+    assert lines[-2:] == ["  shape: (2, 5, 2) lengths: [3, 5]", "  shape: (2, 2, 2) lengths: [2, 1]"]
+
+
+def test_no_batching() -> None:
+    """M4.5."""
+    lines = run("no_batching.py")
+    array = "tensor" if HAS_TORCH else "array"
+    samples = section(lines, "Arrays are converted, everything else stays as it is:", 4)
+    assert samples == [f"{{'x': {i}, 'square': {array}([{i * i}])}}" for i in range(4)]
+    assert section(lines, "A collate_fn per sample, in the order of a sampler:", 2) == ["30", "10"]
+
+
+def test_samplers() -> None:
+    """M4.3, M5.2, M5.6."""
+    lines = run("samplers.py")
+    in_order = [f"  Epoch {epoch}: [0, 1] [2, 3] [4, 5] [6, 7] [8, 9]" for epoch in (1, 2)]
+    assert section(lines, "shuffle=False: always the same order", 2) == in_order
+    assert section(lines, "SequentialSampler", 2) == in_order
+    for title in ("shuffle=True: another order each epoch", "RandomSampler"):
+        epochs = [[int(i) for i in re.findall(r"\d+", line)[1:]] for line in section(lines, title, 2)]
+        assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
+    assert "Samples per class: [8 2]" in lines
+    check_balance(lines)
+
+
+def check_balance(lines: list[str]) -> None:
+    """The 8:2 classes come out near 50:50."""
+    [shares] = [re.findall(r"(\d+)%", line) for line in lines if line.startswith("Over 1000 epochs")]
+    assert len(shares) == 2
+    assert all(46 <= int(share) <= 54 for share in shares)
+
+
+def test_arguments() -> None:
+    """M5.1, M5.3."""
+    lines = run("arguments.py")
+    errors = [line for line in lines if line.startswith("  ValueError: ")]
+    assert len(errors) == 11
+    assert sum("mutually exclusive" in error for error in errors) == 6
+    assert lines[-2:] == ["drop_last=False: 3 batches of [4, 4, 2]", "drop_last=True: 2 batches of [4, 4]"]
+
+
+def test_numpy_and_jax() -> None:
+    lines = run("numpy_and_jax.py")
+    for output, installed, array in (("torch", HAS_TORCH, "Tensor"), ("numpy", True, "ndarray"), ("jax", HAS_JAX, "")):
+        first = section(lines, f'output="{output}":', 1)[0]
+        if installed:
+            assert first.startswith(f"  tokens: {array}")
+            assert "shape (4, 4)" in first
+        else:
+            assert f"pip install 'headrace[{output}]'" in first
+
+
+def test_demo() -> None:
+    """M1.1, M1.2, M5.5, M5.6, as `make demo` shows them."""
+    lines = run("demo.py")
+    assert section(lines, "Iterable:", 3) == vectors(*THREE_BATCHES)
+    assert "  shape: (3, 5, 2)" in lines
+    check_balance(lines)
+    assert lines[0].startswith("torch is not installed") != HAS_TORCH
