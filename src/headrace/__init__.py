@@ -22,6 +22,7 @@ from headrace.loader import DataLoader
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import (
+    ChunkedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -33,6 +34,7 @@ from headrace.order.weights import class_weights
 __all__ = [
     "BatchSampler",
     "ChainDataset",
+    "ChunkedSampler",
     "CollateError",
     "CollateTypeError",
     "Collator",

@@ -49,7 +49,7 @@ class Failed:
     """Task `number` raised; the others are not affected."""
 
     number: int
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def pad_collate(
         multiple_of: round the padded length up to a multiple of this.
 
     Raises:
-        ValueError: `multiple_of` is less than 1.
+        ValueError: `multiple_of` is less than 1, or a position in `fields` is negative.
 
     Examples:
         >>> batch = pad_collate(sort=True)([[7], [1, 2, 3]])
@@ -56,7 +56,11 @@ def pad_collate(
     """
     if multiple_of < 1:
         raise ValueError(f"multiple_of must be at least 1, got {multiple_of}.")
+    if isinstance(fields, str):
+        fields = [fields]
     paths = None if fields is None else tuple(f if isinstance(f, tuple) else (f,) for f in fields)
+    if any(isinstance(key, int) and key < 0 for path in paths or () for key in path):
+        raise ValueError(f"fields must be counted from the front, got {paths}.")
     return PadCollate(paths, sort, lengths, padding_value, batch_first, multiple_of)
 
 
@@ -103,6 +107,10 @@ class _PaddingCollator(Collator):
 
     def _pad(self, samples: Sequence[Any]) -> Any:
         sequences = [_as_sequence(sample) for sample in samples]
+        filled = next((sequence for sequence in sequences if len(sequence)), None)
+        if filled is not None:  # an empty list has neither a type nor a shape of its own
+            is_empty_list = [isinstance(sample, list) and not sample for sample in samples]
+            sequences = [filled[:0] if e else s for s, e in zip(sequences, is_empty_list, strict=True)]
         if len({tuple(sequence.shape[1:]) for sequence in sequences}) > 1:
             raise CollateError(
                 "sequences may differ in their first dimension only, but their shapes are "
@@ -125,7 +133,10 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _as_sequence(value: Any) -> Any:
-    sequence = np.asarray(value) if isinstance(value, (list, tuple)) else value
+    try:
+        sequence = np.asarray(value) if isinstance(value, (list, tuple)) else value
+    except ValueError as error:
+        raise CollateError(f"a padded field must be a regular list of numbers, got {value!r:.200}.") from error
     if getattr(sequence, "ndim", 0) == 0:
         raise CollateError(f"a padded field must be a sequence: an array, tensor or list of numbers, got {value!r}.")
     return sequence
@@ -154,5 +165,8 @@ def _follow(sample: Any, path: Path) -> Any:
         try:
             value = getattr(value, key) if kind_of(type(value)) is Kind.NAMED_TUPLE else value[key]
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise KeyError(f"pad_collate(fields=…) names {path!r}, which a sample lacks: {sample!r:.200}") from None
+            raise KeyError(
+                f"pad_collate(fields=…) names {path!r}, which a sample lacks (fields of named tuples go by "
+                f"name): {sample!r:.200}"
+            ) from None
     return value

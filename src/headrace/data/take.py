@@ -48,11 +48,12 @@ def _kind(dataset: Any) -> str:
 
 def _offers_take(cls: type) -> bool:
     """Whether the class has a `take(self, indices)`, by that name, not older than its `__getitem__`."""
-    if not stands_in(cls, "take", "__getitem__", "__getitems__"):
+    take = getattr(cls, "take", None)
+    if not callable(take) or not stands_in(cls, "take", "__getitem__", "__getitems__"):
         return False
-    parameters = list(inspect.signature(cls.take).parameters.values())  # type: ignore[attr-defined]
-    required = [p.name for p in parameters[1:] if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    return required == ["indices"]
+    parameters = list(inspect.signature(take).parameters.values())
+    required = [p for p in parameters[1:] if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return [(p.name, p.kind) for p in required] == [("indices", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
 
 
 def _checked(dataset: Any) -> Take:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from headrace.base.messages import Outcome, Task
+from headrace.base.messages import Failed, Outcome, Task
 from headrace.engines.engine import Job
 from headrace.engines.worker import Worker
 
@@ -24,7 +24,11 @@ class InlineEngine:
         self._tasks.append(task)
 
     def receive(self) -> Outcome:
-        return self._worker.work(self._tasks.popleft())
+        task = self._tasks.popleft()
+        try:
+            return self._worker.work(task)
+        except BaseException as interrupt:  # noqa: BLE001 (the flow raises it, and can go on)
+            return Failed(task.number, interrupt)
 
     def close(self) -> None:
         self._tasks.clear()

@@ -33,6 +33,8 @@ class NumpyArrays:
         return self.wrap(joined)
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
+        if dtype is None and set(map(type, values)) == {int}:
+            dtype = np.dtype(np.int64)  # or NumPy would choose uint64, float64 or objects for large ones
         return self.wrap(np.array(values, dtype=dtype))
 
     def pad(self, samples: Sequence[Any], length: int, value: float, batch_first: bool) -> Any:
@@ -83,6 +85,8 @@ def pad_arrays(arrays: Sequence[Array], length: int, value: float, batch_first: 
     """See `Framework.pad`."""
     shape = (len(arrays), length) if batch_first else (length, len(arrays))
     out = allocate((*shape, *arrays[0].shape[1:]), np.result_type(*{array.dtype for array in arrays}))
+    if out.dtype.type(value) != value == value:  # not equal, and not NaN
+        raise CollateError(f"padding_value={value} cannot be stored in {out.dtype}, the type of the sequences.")
     rows = out if batch_first else out.swapaxes(0, 1)
     for row, array in zip(rows, arrays, strict=True):
         row[: len(array)] = array

@@ -56,7 +56,7 @@ def draw_weighted(
     if not weights.any():
         raise RuntimeError("weights must not all be zero.")
     if replacement:
-        cumulative = np.cumsum(weights)
+        cumulative = np.cumsum(weights / weights.max())
         draws = np.searchsorted(cumulative, generator.random(size) * cumulative[-1], side="right")
         capped: Indices = np.minimum(draws, np.flatnonzero(weights)[-1])  # rounding must not reach a weightless tail
         return capped

@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.base.overrides import stands_in
 from headrace.frameworks.framework import Indices
-from headrace.order.samplers import Sampler
+from headrace.order.samplers import ChunkedSampler, Sampler
 
 
 class BatchSampler(Sampler[list[Any]]):
@@ -44,10 +44,10 @@ class BatchSampler(Sampler[list[Any]]):
 
     def packed(self) -> Iterator[Indices] | None:
         """The batches of `__iter__` as arrays, or None if the sampler gives single keys only."""
-        chunks = getattr(self.sampler, "chunks", None)
-        if chunks is None or not stands_in(type(self.sampler), "chunks", "__iter__"):
+        sampler = self.sampler
+        if not isinstance(sampler, ChunkedSampler) or not stands_in(type(sampler), "chunks", "__iter__"):
             return None
-        return self._cut(chunks())
+        return self._cut(sampler.chunks())
 
     def _cut(self, chunks: Iterator[Indices]) -> Iterator[Indices]:
         size = self.batch_size

@@ -8,10 +8,10 @@ import numpy as np
 
 from headrace.base.optional import is_installed
 from headrace.frameworks.framework import Indices
-from headrace.order.samplers import _ChunkedSampler
+from headrace.order.samplers import ChunkedSampler
 
 
-class DistributedSampler(_ChunkedSampler):
+class DistributedSampler(ChunkedSampler):
     """Every `num_replicas`-th index of a shuffle that all ranks make alike.
 
     Call `set_epoch` before each epoch, or every epoch has the same order.

@@ -19,11 +19,7 @@ _SEQUENTIAL_CHUNK = 2**16
 
 
 class Sampler(Adoptable[T_co]):
-    """Yields the keys of samples in the order they are to be fetched. Subclasses write `__iter__`, mostly `__len__`.
-
-    A subclass that can draw many integer indices at once may also offer `chunks()`, an iterator of int64 arrays which
-    together are what `__iter__` yields; loading then never handles single indices.
-    """
+    """Yields the keys of samples in the order they are to be fetched. Subclasses write `__iter__`, mostly `__len__`."""
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must implement __iter__.")
@@ -32,17 +28,20 @@ class Sampler(Adoptable[T_co]):
 adopt(Sampler, "torch.utils.data.sampler", "Sampler")
 
 
-class _ChunkedSampler(Sampler[int]):
-    """A sampler whose draws come as arrays."""
+class ChunkedSampler(Sampler[int]):
+    """A sampler of integer indices that come as arrays, so that loading need not handle single ones.
+
+    Subclasses write `chunks`: int64 arrays of any lengths, which one after the other are the order.
+    """
 
     def chunks(self) -> Iterator[Indices]:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement chunks.")
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
 
 
-class SequentialSampler(_ChunkedSampler):
+class SequentialSampler(ChunkedSampler):
     """0, 1, 2, … up to the length of the data."""
 
     def __init__(self, data_source: Sized) -> None:
@@ -60,7 +59,7 @@ class SequentialSampler(_ChunkedSampler):
         return len(self.data_source)
 
 
-class RandomSampler(_ChunkedSampler):
+class RandomSampler(ChunkedSampler):
     """A shuffle of the data, or draws with replacement.
 
     Args:
@@ -139,7 +138,7 @@ class SubsetRandomSampler(Sampler[Any]):
         return len(self.indices)
 
 
-class WeightedRandomSampler(_ChunkedSampler):
+class WeightedRandomSampler(ChunkedSampler):
     """Indices drawn in proportion to their weights, of which there may be any number (torch stops at 2**24).
 
     Args:

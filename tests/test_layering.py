@@ -1,0 +1,171 @@
+"""Who may import whom, where the optional dependencies live, and what modules may look like."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import headrace
+from tests.needs import needs_torch
+
+EVERYTHING = {"base", "frameworks", "order", "data", "batch", "deliver", "reorder", "engines", "flow", "loader"}
+
+# Each part of the library, and the other parts that it may import.
+MAY_IMPORT = {
+    "base": set(),
+    "frameworks": {"base"},
+    # The stages: none imports another.
+    "order": {"base", "frameworks"},
+    "data": {"base", "frameworks"},
+    "batch": {"base", "frameworks"},
+    "deliver": {"base", "frameworks"},
+    # What runs them.
+    "reorder": {"base"},
+    "engines": {"base", "frameworks", "data", "batch"},
+    "flow": {"base", "engines", "reorder"},
+    "loader": EVERYTHING - {"loader"},
+    "testing": {"base", "data", "engines"},
+    "__init__": EVERYTHING,
+}
+# The only modules that import an optional dependency, and name its extra where it is missing.
+HOMES = {"torch": "frameworks/torch_*.py", "jax": "frameworks/jax_arrays.py"}
+# Of the engines, the flow may know the protocol only.
+FLOW_KNOWS = {"headrace.engines.engine"}
+
+MOST_LINES = 400
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "misc", "helpers", "compat"}
+
+ROOT = Path(headrace.__file__).parent
+MODULES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported anywhere, by a statement or by a call with its name."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, level=0) if module is not None:
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            case ast.ImportFrom():
+                raise AssertionError(f"relative import in line {node.lineno}")
+            case ast.Call(
+                func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(module)), *_]
+            ):
+                if name in {"import_extra", "import_module", "__import__"}:
+                    yield module
+
+
+def part_of(path: str) -> str:
+    """The part of the library that a file belongs to."""
+    return path.split("/")[0].removesuffix(".py")
+
+
+def parts_imported(tree: ast.AST) -> set[str]:
+    ours = (module.split(".") for module in imports(tree) if module.split(".")[0] == "headrace")
+    return {names[1] if names[1] in MAY_IMPORT else "__init__" for names in ours if len(names) > 1}
+
+
+def test_every_part_is_in_the_table():
+    assert {part_of(path) for path in MODULES} == set(MAY_IMPORT)
+
+
+def test_each_part_imports_only_what_it_may():
+    wrong = {
+        path: forbidden
+        for path, tree in MODULES.items()
+        if (forbidden := parts_imported(tree) - MAY_IMPORT[part_of(path)] - {part_of(path)})
+    }
+    assert wrong == {}
+
+
+def test_the_flow_knows_engines_by_their_protocol_only():
+    known = {module.rpartition(".")[0] for module in imports(MODULES["flow.py"]) if ".engines" in module}
+    assert known == FLOW_KNOWS
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_each_optional_dependency_has_one_home(library):
+    users = [path for path, tree in MODULES.items() if library in {name.split(".")[0] for name in imports(tree)}]
+    assert users
+    assert [path for path in users if not fnmatch(path, HOMES[library])] == []
+
+
+def test_modules_are_short_and_their_names_say_something():
+    for path in MODULES:
+        assert len((ROOT / path).read_text().splitlines()) <= MOST_LINES, path
+        assert not NAMES_THAT_SAY_NOTHING & set(re.split(r"[/.]", path)), path
+
+
+def test_every_module_says_what_it_is_for():
+    assert [path for path, tree in MODULES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_all_is_sorted_and_is_what_the_package_imports():
+    public = {
+        alias.asname or alias.name
+        for node in MODULES["__init__.py"].body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert headrace.__all__ == sorted(headrace.__all__)
+    assert set(headrace.__all__) == public
+    assert all(hasattr(headrace, name) for name in headrace.__all__)
+
+
+def test_everything_that_users_know_from_torch_is_there():
+    names = [
+        "Dataset",
+        "IterableDataset",
+        "TensorDataset",
+        "StackDataset",
+        "ConcatDataset",
+        "ChainDataset",
+        "Subset",
+        "random_split",
+        "Sampler",
+        "SequentialSampler",
+        "RandomSampler",
+        "SubsetRandomSampler",
+        "WeightedRandomSampler",
+        "BatchSampler",
+        "DistributedSampler",
+        "DataLoader",
+        "get_worker_info",
+        "default_collate",
+        "default_convert",
+    ]
+    assert set(names) <= set(headrace.__all__)
+
+
+@needs_torch
+def test_torch_utils_data_has_nothing_else_but_datapipes():
+    from torch.utils import data
+
+    datapipes = [
+        "DFIterDataPipe",
+        "DataChunk",
+        "IterDataPipe",
+        "MapDataPipe",
+        "_DatasetKind",
+        "argument_validation",
+        "functional_datapipe",
+        "guaranteed_datapipes_determinism",
+        "non_deterministic",
+        "runtime_validation",
+        "runtime_validation_disabled",
+    ]
+    assert set(data.__all__) - set(datapipes) <= set(headrace.__all__)
+
+
+def test_the_checks_above_see_what_they_should():
+    tree = ast.parse(
+        "def f():\n    from headrace.order.plan import plan_keys\nx = import_extra('torch.nn', 'torch', '')"
+    )
+    assert set(imports(tree)) == {"headrace.order.plan.plan_keys", "torch.nn"}
+    assert parts_imported(tree) == {"order"}
