@@ -153,7 +153,7 @@ def test_a_single_field_may_be_named_without_a_list():
 
 
 def test_a_padding_value_that_does_not_fit_the_type_is_refused():
-    with pytest.raises(CollateError, match="padding_value=0.5"):
+    with pytest.raises(CollateError, match=r"padding_value=0\.5"):
         pad_collate(padding_value=0.5)([[1, 2], [3]])
     assert np.isnan(as_lists(pad_collate(padding_value=float("nan"))([[1.0, 2.0], [3.0]]).values)[1][1])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headrace.base.containers import Kind, kind_of, map_leaves, mapping_like, sequence_like
-from headrace.base.errors import CollateError, CollateTypeError, InternalError
+from headrace.base.errors import CollateError, CollateTypeError
 from headrace.base.optional import loaded
 from headrace.frameworks.framework import Framework, framework_of, tensor_type
 
@@ -88,8 +88,6 @@ def collate_function_of(kind: type) -> TypeCollate:
 
 
 def _resolve(kind: type) -> TypeCollate:
-    if kind in _registered_with_torch():
-        return _collate_as_torch
     for base in kind.__mro__:
         if base in _registry:
             return _registry[base]
@@ -128,13 +126,12 @@ def _collate_mappings(samples: Sequence[Any], collator: Collator) -> Any:
 
 
 def _values_at(key: Any, samples: Sequence[Any]) -> list[Any]:
+    values: list[Any] = []
     try:
-        return [sample[key] for sample in samples]
-    except KeyError:
-        lacking = [i for i, sample in enumerate(samples) if key not in sample]
-        if not lacking:
-            raise
-        raise KeyError(f"Sample {lacking[0]} of the batch lacks the key {key!r} that sample 0 has.") from None
+        values.extend(sample[key] for sample in samples)
+    except KeyError as error:
+        raise KeyError(f"Sample {len(values)} of the batch lacks the key {key!r} that sample 0 has.") from error
+    return values
 
 
 def _collate_named_tuples(samples: Sequence[Any], collator: Collator) -> Any:
@@ -145,13 +142,14 @@ def _collate_named_tuples(samples: Sequence[Any], collator: Collator) -> Any:
 
 def _collate_sequences(samples: Sequence[Any], collator: Collator) -> Any:
     first = samples[0]
-    lengths = {len(sample) for sample in samples}
-    if len(lengths) > 1:
-        raise CollateError(
-            "each element in list of batch should be of equal size, but their lengths are "
-            f"{[len(sample) for sample in samples[:8]]}{' …' if len(samples) > 8 else ''}. For sequences of different "
-            "lengths use arrays or lists of numbers, and collate_fn=headrace.pad_collate(), or one of your own."
-        )
+    size = len(first)
+    for i, sample in enumerate(samples):
+        if len(sample) != size:
+            raise CollateError(
+                f"each element in list of batch should be of equal size, but got {size} at entry 0 and {len(sample)} "
+                f"at entry {i}. For sequences of different lengths use arrays or lists of numbers, and "
+                "collate_fn=headrace.pad_collate(), or one of your own."
+            )
     contents = [_collate_field(i, values, collator) for i, values in enumerate(zip(*samples, strict=False))]
     return contents if isinstance(first, tuple) else sequence_like(first, contents)
 
@@ -163,29 +161,11 @@ def _collate_field(key: Any, values: Sequence[Any], collator: Collator) -> Any:
         raise error.within(key) from error.__cause__
 
 
-def _registered_with_torch() -> dict[Any, Any]:
-    """The types that users taught torch's own default collation, beyond those it knows by itself."""
-    torch_collate = loaded("torch.utils.data._utils.collate")
-    if torch_collate is None:
-        return {}
-    known: dict[Any, Any] = torch_collate.default_collate_fn_map
-    return {kind: fn for kind, fn in known.items() if getattr(fn, "__module__", None) != torch_collate.__name__}
-
-
-def _collate_as_torch(samples: Sequence[Any], collator: Collator) -> Any:
-    torch_collate = loaded("torch.utils.data._utils.collate")
-    if torch_collate is None:
-        raise InternalError("torch was imported before, and must still be.")
-    return collator.convert(torch_collate.default_collate(samples), tuples_to_lists=False)
-
-
 def _collate_foreign(samples: Sequence[Any], collator: Collator) -> Any:
     first = samples[0]
     jax = loaded("jax")
     if jax is not None and isinstance(first, jax.Array):
         return collator.framework.stack([np.asarray(sample) for sample in samples])
-    if any(isinstance(first, kind) for kind in _registered_with_torch()):
-        return _collate_as_torch(samples, collator)
     raise CollateTypeError(
         "batch must contain tensors, numpy arrays, numbers, strings, dicts or lists; found "
         f"{type(first).__module__}.{type(first).__qualname__}. Teach the default collation this type with "
@@ -230,7 +210,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         >>> default_collate([{"a": 0, "b": "x"}, {"a": 1, "b": "y"}])["b"]
         ['x', 'y']
     """
-    return _auto_collator()(batch)
+    return default_collate_into(_auto_collator())(batch)
 
 
 def default_convert(data: Any) -> Any:
@@ -238,6 +218,25 @@ def default_convert(data: Any) -> Any:
     return _auto_collator().convert(data)
 
 
-@functools.cache
+def default_collate_into(collator: Collator) -> Collate:
+    """The default collation with this collator; torch's own, if a user has taught that other types."""
+    if not is_torch_taught():
+        return collator
+    collate: Collate = sys.modules[_TORCH_COLLATE].default_collate
+    return lambda samples: collator.convert(collate(samples), tuples_to_lists=False)
+
+
+def is_torch_taught() -> bool:
+    """Whether somebody added to `default_collate_fn_map`, as torch's documentation shows."""
+    module = loaded(_TORCH_COLLATE)
+    if module is None:
+        return False
+    functions = module.default_collate_fn_map.values()
+    return any(getattr(function, "__module__", None) != _TORCH_COLLATE for function in functions)
+
+
+_TORCH_COLLATE = "torch.utils.data._utils.collate"
+
+
 def _auto_collator() -> Collator:
     return Collator(framework_of("auto"))

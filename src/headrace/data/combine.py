@@ -15,6 +15,28 @@ from headrace.frameworks.framework import random_source
 T_co = TypeVar("T_co", covariant=True)
 
 
+def known_kind(dataset: Any) -> str:
+    """The name of a class of headrace's or torch's, "" if it is none. A subclass may have changed anything."""
+    cls = type(dataset)
+    is_known = cls in (StackDataset, ConcatDataset, Subset) or cls.__module__ in _HOMES
+    return cls.__name__ if is_known else ""
+
+
+_HOMES = ("headrace.data.tensors", "torch.utils.data.dataset")
+
+
+def _fetches_batches(dataset: Any) -> bool:
+    """Whether there is a `__getitems__` of a user's at the bottom of these combinations."""
+    match known_kind(dataset):
+        case "Subset":
+            return _fetches_batches(dataset.dataset)
+        case "StackDataset" | "ConcatDataset":
+            parts = dataset.datasets
+            return any(map(_fetches_batches, parts.values() if isinstance(parts, dict) else parts))
+        case _:
+            return callable(getattr(dataset, "__getitems__", None))
+
+
 def get_items(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
     """The samples at `indices`, by one `__getitems__` call where the dataset has it."""
     if callable(getattr(dataset, "__getitems__", None)):
@@ -99,7 +121,9 @@ class ConcatDataset(Dataset[T_co]):
         return self.datasets[part][i]  # type: ignore[no-any-return]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[T_co]:
-        if type(self).__getitem__ is not ConcatDataset.__getitem__:
+        overridden = type(self).__getitem__ is not ConcatDataset.__getitem__
+        # Part by part only where that saves calls: random numbers are drawn in the order of the samples, as by torch.
+        if overridden or not any(map(_fetches_batches, self.datasets)):
             return [self[i] for i in indices]
         places = [self._locate(i) for i in indices]
         samples: list[Any] = [None] * len(places)
@@ -203,7 +227,7 @@ def random_split(
             f"Sum of input lengths does not equal the length of the input dataset: {list(sizes)} sum to {sum(sizes)}, "
             f"the dataset has {n} samples."
         )
-    order = random_source(generator, library).permutation(n).tolist()
+    order = random_source(generator, library).permutation(sum(sizes)).tolist()
     ends = list(accumulate(sizes))
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 
 from headrace.base.indices import as_index_array
 from headrace.base.overrides import stands_in
-from headrace.data.combine import StackDataset, Subset
+from headrace.data.combine import known_kind
 from headrace.data.dataset import Dataset
-from headrace.data.tensors import TensorDataset
 from headrace.frameworks.framework import Indices, gather_of
 
 Take: TypeAlias = Callable[[Indices], Any]
@@ -28,7 +27,7 @@ def find_take(dataset: Any) -> Take | None:
     """
     if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
         return _checked(dataset)
-    match _kind(dataset):
+    match known_kind(dataset):
         case "TensorDataset":
             return _take_all([gather_of(tensor) for tensor in dataset.tensors])
         case "Subset":
@@ -37,13 +36,6 @@ def find_take(dataset: Any) -> Take | None:
             return _take_stack(dataset.datasets)
         case _:
             return gather_of(dataset)
-
-
-def _kind(dataset: Any) -> str:
-    """The name of a known class. A subclass may have changed anything, so it is not known."""
-    cls = type(dataset)
-    is_known = cls in (TensorDataset, Subset, StackDataset) or cls.__module__ == "torch.utils.data.dataset"
-    return cls.__name__ if is_known else ""
 
 
 def _offers_take(cls: type) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from headrace.base.messages import Exhausted, Failed, Finished, Outcome, Task
-from headrace.batch.collate import Collator, FrameworkCollate
+from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, is_torch_taught
 from headrace.batch.fetch import EndOfStream, IterableFetcher, MapFetcher
 from headrace.data.take import find_take
 from headrace.engines.engine import Job
@@ -44,7 +44,7 @@ def _collate_of(job: Job) -> Callable[[Any], Any]:
     collate_fn = job.collate_fn
     if collate_fn is None:
         collator = Collator(framework_of(job.output))
-        return collator if job.batched else collator.convert
+        return default_collate_into(collator) if job.batched else collator.convert
     if isinstance(collate_fn, FrameworkCollate):
         return partial(collate_fn.collate_into, collator=Collator(framework_of(job.output)))
     if not job.convert:
@@ -54,7 +54,9 @@ def _collate_of(job: Job) -> Callable[[Any], Any]:
 
 
 def _take_of(job: Job) -> Callable[[Any], Any] | None:
-    take = find_take(job.dataset) if job.batched and job.collate_fn is None else None
+    if not job.batched or job.collate_fn is not None or is_torch_taught():
+        return None
+    take = find_take(job.dataset)
     if take is None:
         return None
     convert = Collator(framework_of(job.output)).convert

@@ -10,6 +10,8 @@ import numpy as np
 from headrace.base.errors import CollateError, CollateTypeError
 from headrace.frameworks.framework import Allocate, Array, Gather, Indices
 
+_PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})
+
 
 class NumpyArrays:
     """Makes NumPy arrays."""
@@ -68,7 +70,7 @@ def join_rows(arrays: Sequence[Any], allocate: Allocate) -> Array | None:
     """
     first = arrays[0]
     shape = first.shape
-    if not shape:
+    if not shape or not _PLAIN_ARRAYS.issuperset(map(type, arrays)):
         return None
     out = allocate((len(arrays), *shape), first.dtype)
     rows = out.reshape(len(arrays) * shape[0], *shape[1:])
@@ -76,7 +78,7 @@ def join_rows(arrays: Sequence[Any], allocate: Allocate) -> Array | None:
         if set(map(len, arrays)) != {shape[0]}:
             return None
         np.concatenate(arrays, out=rows, casting="no")
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError):
         return None
     return out
 
@@ -114,7 +116,7 @@ def check_equal_shapes(samples: Sequence[Any]) -> None:
 def gather_rows(source: Array) -> Gather | None:
     """See `gather_of`."""
     dtype = source.dtype
-    if type(source) not in (np.ndarray, np.memmap) or source.ndim == 0 or dtype.kind not in "biufc":
+    if type(source) not in _PLAIN_ARRAYS or source.ndim == 0 or dtype.kind not in "biufc":
         return None
     if not dtype.isnative:
         return None
@@ -129,6 +131,7 @@ def gather_rows(source: Array) -> Gather | None:
         return None  # torch may keep such a layout when it stacks
 
     def gather_strided(indices: Indices) -> Array:
-        return np.ascontiguousarray(source[indices])  # `take` would copy the whole source first
+        rows = source[indices]  # `take` would copy the whole source first
+        return rows.reshape(-1).reshape(rows.shape)  # contiguous, in dimensions of size 1 too
 
     return gather_strided

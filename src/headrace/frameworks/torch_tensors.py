@@ -22,12 +22,8 @@ else:
 _SPARSE_LAYOUTS = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 
 
-# Those that NumPy lacks.
-_TORCH_ONLY_DTYPES = frozenset(
-    dtype
-    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-    if (dtype := getattr(torch, name, None)) is not None
-)
+_NUMPY_NAMES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
+_NUMPY_DTYPES = frozenset(getattr(torch, name) for name in _NUMPY_NAMES.split())
 
 
 class TorchTensors:
@@ -37,9 +33,10 @@ class TorchTensors:
 
     def __init__(self, allocate: Allocate = np.empty) -> None:
         self._allocate = allocate
+        self._on_host = torch.get_default_device().type == "cpu"
 
     def wrap(self, array: Array) -> Any:
-        return torch.from_numpy(array)
+        return torch.from_numpy(array) if self._on_host else torch.as_tensor(array)  # on the default device
 
     def stack(self, samples: Sequence[Any]) -> Any:
         first = samples[0]
@@ -53,13 +50,13 @@ class TorchTensors:
         if first.ndim < 4 or first.flags.c_contiguous:
             joined = join_rows(samples, self._allocate)
             if joined is not None:
-                return torch.from_numpy(joined)
-        return _stack_tensors([torch.as_tensor(sample) for sample in samples])
+                return self.wrap(joined)
+        return _stack_tensors([_as_tensor(sample) for sample in samples])
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
         if len(set(map(type, values))) == 1:
             try:
-                return torch.from_numpy(np.array(values, dtype=_PYTHON_DTYPES.get(type(values[0]))))
+                return self.wrap(np.array(values, dtype=_PYTHON_DTYPES.get(type(values[0]))))
             except (OverflowError, TypeError):
                 pass  # torch refuses these too, in words its users know
         return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
@@ -68,17 +65,23 @@ class TorchTensors:
         if any(isinstance(sample, torch.Tensor) and not _is_plain(sample) for sample in samples):
             return _pad_tensors([torch.as_tensor(sample) for sample in samples], length, value, batch_first)
         arrays = [np.asarray(sample) for sample in samples]
-        return torch.from_numpy(pad_arrays(arrays, length, value, batch_first, self._allocate))
+        return self.wrap(pad_arrays(arrays, length, value, batch_first, self._allocate))
 
     def convert(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value
         if value.dtype.names is not None:
             return {name: self.convert(value[name]) for name in value.dtype.names}
-        return torch.as_tensor(value)
+        return _as_tensor(value)
 
 
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, np.ndarray) and any(stride < 0 for stride in value.strides):
+        value = value.copy()  # torch has no such strides
+    return torch.as_tensor(value)
 
 
 def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -97,7 +100,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether NumPy can read the tensor's memory: on the host, in no graph, of a type that NumPy has."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad:
         return False
-    return not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.dtype in _TORCH_ONLY_DTYPES)
+    return not (tensor.is_conj() or tensor.is_neg() or tensor.dtype not in _NUMPY_DTYPES)
 
 
 def _pad_tensors(tensors: list[torch.Tensor], length: int, value: float, batch_first: bool) -> torch.Tensor:
@@ -109,13 +112,14 @@ def _pad_tensors(tensors: list[torch.Tensor], length: int, value: float, batch_f
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value)
 
 
-_SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16}
+_SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def gather_tensor_rows(source: torch.Tensor) -> Gather | None:
     """See `gather_of`. NumPy gathers, because torch would wake its thread pool for every batch."""
     dtype = source.dtype
-    if dtype in _TORCH_ONLY_DTYPES and source.is_contiguous():  # the same bits, as numbers that NumPy knows
+    if dtype not in _NUMPY_DTYPES and source.is_contiguous() and not source.is_quantized:
+        # The same bits, as numbers that NumPy knows.
         source = source.view(_SAME_SIZE_INTEGERS[dtype.itemsize])
     gather = gather_rows(source.numpy()) if _is_plain(source) else None
     if gather is None:
