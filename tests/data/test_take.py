@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, Dataset, StackDataset, Subset, TensorDataset, default_collate
-from headrace.data.take import find_take
-from tests.needs import as_lists, needs_torch
+from tests.needs import as_lists, find_take, needs_torch
 
 
 class Taking(Dataset):

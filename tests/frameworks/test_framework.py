@@ -61,8 +61,8 @@ def test_torch_generators_are_drawn_from_by_torch():
 
 
 def test_only_arrays_and_tensors_are_gathered():
-    assert gather_of(np.arange(3))(np.array([2, 0])).tolist() == [2, 0]
-    assert gather_of([1, 2, 3]) is None
+    assert gather_of(np.arange(3), framework_of("auto"))(np.array([2, 0])).tolist() == [2, 0]
+    assert gather_of([1, 2, 3], framework_of("auto")) is None
 
 
 @pytest.mark.parametrize("name", ["numpy", "auto"])
@@ -75,7 +75,8 @@ def test_batches_are_born_in_the_memory_that_the_framework_is_given(name):
 
     framework = framework_of(name, allocate)
     stacked = framework.stack([np.arange(3), np.arange(3)])
-    padded = framework.pad([np.arange(3), np.arange(2)], 4, 0, True)
+    padded, lengths = framework.pad([np.arange(3), np.arange(2)], 4, 0, True)
     assert len(born) == 2
+    assert lengths == [3, 2]
     assert np.shares_memory(np.asarray(stacked), born[0])
     assert np.shares_memory(np.asarray(padded), born[1])

@@ -56,8 +56,29 @@ def test_padding_fills_memory_that_was_not_empty():
     def dirty(shape, dtype):
         return np.full(shape, 77, dtype)
 
-    padded = pad_arrays([np.array([1, 2]), np.array([3])], 4, 0, False, dirty)
+    padded, _ = pad_arrays([np.array([1, 2]), np.array([3])], 4, 0, False, dirty)
     assert padded.T.tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
+
+
+def test_padding_is_the_same_for_batches_that_do_not_fit_the_cache():
+    sequences = [np.ones(n) for n in (40_000, 1, 0)]
+    padded, lengths = pad_arrays(sequences, 1, -1, True, lambda shape, dtype: np.full(shape, 77, dtype))
+    assert padded.nbytes > 2**18
+    assert lengths == [40_000, 1, 0]
+    assert [row[:n].tolist() + row[n:].tolist() for row, n in zip(padded, lengths, strict=True)] == [
+        [1.0] * n + [-1.0] * (40_000 - n) for n in lengths
+    ]
+
+
+def test_large_rows_are_gathered_into_aligned_memory():
+    source = np.arange(4 * 600.0).reshape(4, 600)
+    gather = gather_rows(source)
+    rows = gather(np.array([3, 0, 3]))
+    assert rows.ctypes.data % 64 == 0
+    assert np.array_equal(rows, source[[3, 0, 3]])
+    assert np.array_equal(gather(np.array([-1])), source[[-1]])
+    with pytest.raises(IndexError):
+        gather(np.array([0, 4]))
 
 
 def test_gathering_a_strided_source_gives_rows_in_order():

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace.data.take import find_take
+from tests.needs import find_take
 
 from . import orders, samples, sources
 from .equality import fingerprint

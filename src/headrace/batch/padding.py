@@ -111,15 +111,8 @@ class _PaddingCollator(Collator):
         if filled is not None:  # an empty list has neither a type nor a shape of its own
             is_empty_list = [isinstance(sample, list) and not sample for sample in samples]
             sequences = [filled[:0] if e else s for s, e in zip(sequences, is_empty_list, strict=True)]
-        if len({tuple(sequence.shape[1:]) for sequence in sequences}) > 1:
-            raise CollateError(
-                "sequences may differ in their first dimension only, but their shapes are "
-                f"{', '.join(str(tuple(sequence.shape)) for sequence in sequences[:8])}."
-            )
         options = self._options
-        lengths = [len(sequence) for sequence in sequences]
-        padded_length = -(-max(lengths) // options.multiple_of) * options.multiple_of
-        values = self.framework.pad(sequences, padded_length, options.padding_value, options.batch_first)
+        values, lengths = self.framework.pad(sequences, options.multiple_of, options.padding_value, options.batch_first)
         return Padded(values, self.framework.join_numbers(lengths, None)) if options.lengths else values
 
 

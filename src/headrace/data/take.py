@@ -8,42 +8,61 @@ and returns the batch: arrays with a first dimension of `len(indices)`, alone or
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headrace.base.indices import as_index_array
 from headrace.base.overrides import stands_in
 from headrace.data.combine import known_kind
 from headrace.data.dataset import Dataset
-from headrace.frameworks.framework import Indices, gather_of
+from headrace.frameworks.framework import Framework, Indices, gather_of
 
 Take: TypeAlias = Callable[[Indices], Any]
 
 
-def find_take(dataset: Any) -> Take | None:
+def find_take(dataset: Any, framework: Framework, convert: Callable[[Any], Any]) -> Take | None:
     """A function that returns the batch at some indices, or None if samples must be fetched one by one.
 
     Guarantees: the batch equals the default collation of the samples `dataset[i]`.
+
+    Args:
+        framework: whose arrays the batch is made of.
+        convert: turns the arrays in a batch of a user's own `take` into the framework's.
     """
-    if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
-        return _checked(dataset)
-    match known_kind(dataset):
-        case "TensorDataset":
-            return _take_all([gather_of(tensor) for tensor in dataset.tensors])
-        case "Subset":
-            return _take_subset(dataset)
-        case "StackDataset":
-            return _take_stack(dataset.datasets)
-        case _:
-            return gather_of(dataset)
+
+    def find(dataset: Any) -> Take | None:
+        if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
+            take = _checked(dataset)
+            return lambda indices: convert(take(indices))
+        match known_kind(dataset):
+            case "TensorDataset":
+                return _side_by_side([gather_of(tensor, framework) for tensor in dataset.tensors])
+            case "Subset":
+                return _chosen(dataset.indices, find(dataset.dataset))
+            case "StackDataset" if isinstance(dataset.datasets, dict):
+                return _named({name: find(part) for name, part in dataset.datasets.items()})
+            case "StackDataset":
+                return _side_by_side([find(part) for part in dataset.datasets])
+            case _:
+                return gather_of(dataset, framework)
+
+    return find(dataset)
+
+
+_offers: dict[type, bool] = {}
 
 
 def _offers_take(cls: type) -> bool:
     """Whether the class has a `take(self, indices)`, by that name, not older than its `__getitem__`."""
-    take = getattr(cls, "take", None)
-    if not callable(take) or not stands_in(cls, "take", "__getitem__", "__getitems__"):
-        return False
-    parameters = list(inspect.signature(take).parameters.values())
+    if cls not in _offers:
+        take = getattr(cls, "take", None)
+        stands = callable(take) and stands_in(cls, "take", "__getitem__", "__getitems__")
+        _offers[cls] = stands and _takes_indices(take)
+    return _offers[cls]
+
+
+def _takes_indices(method: Any) -> bool:
+    parameters = list(inspect.signature(method).parameters.values())
     required = [p for p in parameters[1:] if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     return [(p.name, p.kind) for p in required] == [("indices", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
 
@@ -61,24 +80,18 @@ def _checked(dataset: Any) -> Take:
     return take
 
 
-def _take_all(takes: list[Any]) -> Take | None:
-    if any(take is None for take in takes):
-        return None
-    return lambda indices: [take(indices) for take in takes]
+def _side_by_side(takes: list[Take | None]) -> Take | None:
+    found = [take for take in takes if take is not None]
+    return (lambda indices: [take(indices) for take in found]) if len(found) == len(takes) else None
 
 
-def _take_subset(subset: Any) -> Take | None:
-    take = find_take(subset.dataset)
-    chosen = None if take is None else as_index_array(subset.indices)
+def _named(takes: dict[str, Take | None]) -> Take | None:
+    found = {name: take for name, take in takes.items() if take is not None}
+    return (lambda indices: {name: take(indices) for name, take in found.items()}) if len(found) == len(takes) else None
+
+
+def _chosen(rows: Any, take: Take | None) -> Take | None:
+    chosen = None if take is None else as_index_array(rows)
     if take is None or chosen is None:
         return None
     return lambda indices: take(chosen.take(indices))
-
-
-def _take_stack(datasets: Any) -> Take | None:
-    if not isinstance(datasets, Mapping):
-        return _take_all([find_take(dataset) for dataset in datasets])
-    takes = {name: find_take(dataset) for name, dataset in datasets.items()}
-    if any(take is None for take in takes.values()):
-        return None
-    return lambda indices: {name: take(indices) for name, take in takes.items() if take is not None}

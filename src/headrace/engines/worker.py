@@ -56,8 +56,5 @@ def _collate_of(job: Job) -> Callable[[Any], Any]:
 def _take_of(job: Job) -> Callable[[Any], Any] | None:
     if not job.batched or job.collate_fn is not None or is_torch_taught():
         return None
-    take = find_take(job.dataset)
-    if take is None:
-        return None
-    convert = Collator(framework_of(job.output)).convert
-    return lambda indices: convert(take(indices))
+    collator = Collator(framework_of(job.output))
+    return find_take(job.dataset, collator.framework, collator.convert)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.base.errors import CollateError, CollateTypeError
-from headrace.frameworks.framework import Allocate, Array, Gather, Indices
+from headrace.frameworks.framework import Allocate, Array, Gather, Indices, empty_aligned
 
+_LARGE_ROW = 2048  # bytes
 _PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})
 
 
@@ -18,7 +20,7 @@ class NumpyArrays:
 
     name = "numpy"
 
-    def __init__(self, allocate: Allocate = np.empty) -> None:
+    def __init__(self, allocate: Allocate = empty_aligned) -> None:
         self._allocate = allocate
 
     def wrap(self, array: Array) -> Any:
@@ -39,8 +41,10 @@ class NumpyArrays:
             dtype = np.dtype(np.int64)  # or NumPy would choose uint64, float64 or objects for large ones
         return self.wrap(np.array(values, dtype=dtype))
 
-    def pad(self, samples: Sequence[Any], length: int, value: float, batch_first: bool) -> Any:
-        return self.wrap(pad_arrays([as_array(s) for s in samples], length, value, batch_first, self._allocate))
+    def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
+        arrays = [as_array(sample) for sample in samples]
+        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self._allocate)
+        return self.wrap(padded), lengths
 
     def convert(self, value: Any) -> Any:
         return self.wrap(as_array(value))
@@ -83,17 +87,36 @@ def join_rows(arrays: Sequence[Any], allocate: Allocate) -> Array | None:
     return out
 
 
-def pad_arrays(arrays: Sequence[Array], length: int, value: float, batch_first: bool, allocate: Allocate) -> Array:
+def pad_arrays(
+    arrays: Sequence[Array], multiple_of: int, value: float, batch_first: bool, allocate: Allocate
+) -> tuple[Array, list[int]]:
     """See `Framework.pad`."""
+    rest = arrays[0].shape[1:]
+    if any(array.shape[1:] != rest for array in arrays):
+        raise unequal_rest(arrays)
+    lengths = [len(array) for array in arrays]
+    length = -(-max(lengths) // multiple_of) * multiple_of
     shape = (len(arrays), length) if batch_first else (length, len(arrays))
-    out = allocate((*shape, *arrays[0].shape[1:]), np.result_type(*{array.dtype for array in arrays}))
+    out = allocate((*shape, *rest), np.result_type(*{array.dtype for array in arrays}))
     if out.dtype.type(value) != value == value:  # not equal, and not NaN
         raise CollateError(f"padding_value={value} cannot be stored in {out.dtype}, the type of the sequences.")
     rows = out if batch_first else out.swapaxes(0, 1)
-    for row, array in zip(rows, arrays, strict=True):
-        row[: len(array)] = array
-        row[len(array) :] = value
-    return out
+    if out.nbytes < _CACHED:
+        out.fill(value)
+    for row, array, n in zip(rows, arrays, lengths, strict=True):
+        row[:n] = array
+        if out.nbytes >= _CACHED:
+            row[n:] = value
+    return out, lengths
+
+
+_CACHED = 2**18  # bytes; filling so little as a whole is faster than row by row
+
+
+def unequal_rest(sequences: Sequence[Any]) -> CollateError:
+    """The error for sequences that cannot be padded along their first dimension alone."""
+    shapes = ", ".join(str(tuple(sequence.shape)) for sequence in sequences[:8])
+    return CollateError(f"sequences may differ in their first dimension only, but their shapes are {shapes}.")
 
 
 def check_equal_shapes(samples: Sequence[Any]) -> None:
@@ -121,12 +144,18 @@ def gather_rows(source: Array) -> Gather | None:
     if not dtype.isnative:
         return None
     source = source.view(np.ndarray)
+    n, shape = len(source), source.shape[1:]
+    if source.flags.c_contiguous and math.prod(shape) * dtype.itemsize < _LARGE_ROW:
+        return lambda indices: source.take(indices, axis=0)
     if source.flags.c_contiguous:
 
-        def gather(indices: Indices) -> Array:
-            return source.take(indices, axis=0)
+        def gather_large(indices: Indices) -> Array:
+            if indices.min() < 0 or indices.max() >= n:
+                return source.take(indices, axis=0)
+            out = empty_aligned((len(indices), *shape), dtype)
+            return source.take(indices, axis=0, out=out, mode="clip")  # mode="raise" would copy through a buffer
 
-        return gather
+        return gather_large
     if source.ndim > 4:
         return None  # torch may keep such a layout when it stacks
 

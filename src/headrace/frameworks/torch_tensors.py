@@ -11,8 +11,8 @@ import numpy as np
 from headrace.base.containers import map_leaves
 from headrace.base.errors import CollateError, CollateTypeError
 from headrace.base.optional import import_extra
-from headrace.frameworks.framework import Allocate, Array, Gather
-from headrace.frameworks.numpy_arrays import check_equal_shapes, gather_rows, join_rows, pad_arrays
+from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
+from headrace.frameworks.numpy_arrays import check_equal_shapes, gather_rows, join_rows, pad_arrays, unequal_rest
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ class TorchTensors:
 
     name = "torch"
 
-    def __init__(self, allocate: Allocate = np.empty) -> None:
+    def __init__(self, allocate: Allocate = empty_aligned) -> None:
         self._allocate = allocate
         self._on_host = torch.get_default_device().type == "cpu"
 
@@ -51,7 +51,7 @@ class TorchTensors:
             joined = join_rows(samples, self._allocate)
             if joined is not None:
                 return self.wrap(joined)
-        return _stack_tensors([_as_tensor(sample) for sample in samples])
+        return _stack_tensors([self._as_tensor(sample) for sample in samples])
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
         if len(set(map(type, values))) == 1:
@@ -61,27 +61,31 @@ class TorchTensors:
                 pass  # torch refuses these too, in words its users know
         return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
 
-    def pad(self, samples: Sequence[Any], length: int, value: float, batch_first: bool) -> Any:
-        if any(isinstance(sample, torch.Tensor) and not _is_plain(sample) for sample in samples):
-            return _pad_tensors([torch.as_tensor(sample) for sample in samples], length, value, batch_first)
-        arrays = [np.asarray(sample) for sample in samples]
-        return self.wrap(pad_arrays(arrays, length, value, batch_first, self._allocate))
+    def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
+        try:
+            arrays = [sample if isinstance(sample, np.ndarray) else sample.numpy() for sample in samples]
+        except (TypeError, RuntimeError):  # on a device, in a graph, or of a type that NumPy lacks
+            return _pad_tensors([self.convert(sample) for sample in samples], multiple_of, value, batch_first)
+        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self._allocate)
+        return self.wrap(padded), lengths
 
     def convert(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value
         if value.dtype.names is not None:
             return {name: self.convert(value[name]) for name in value.dtype.names}
-        return _as_tensor(value)
+        return self._as_tensor(value)
+
+    def _as_tensor(self, value: Any) -> torch.Tensor:
+        if type(value) is np.ndarray:
+            if any(stride < 0 or stride % value.itemsize for stride in value.strides):
+                value = value.copy()  # torch has no such strides
+            if self._on_host and value.flags.writeable:
+                return torch.from_numpy(value)  # half the time of `as_tensor`
+        return torch.as_tensor(value)
 
 
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
-
-
-def _as_tensor(value: Any) -> torch.Tensor:
-    if isinstance(value, np.ndarray) and any(stride < 0 for stride in value.strides):
-        value = value.copy()  # torch has no such strides
-    return torch.as_tensor(value)
 
 
 def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -103,13 +107,18 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return not (tensor.is_conj() or tensor.is_neg() or tensor.dtype not in _NUMPY_DTYPES)
 
 
-def _pad_tensors(tensors: list[torch.Tensor], length: int, value: float, batch_first: bool) -> torch.Tensor:
-    longest = max(range(len(tensors)), key=lambda i: len(tensors[i]))
-    missing = length - len(tensors[longest])
+def _pad_tensors(
+    tensors: list[torch.Tensor], multiple_of: int, value: float, batch_first: bool
+) -> tuple[torch.Tensor, list[int]]:
+    if any(tensor.shape[1:] != tensors[0].shape[1:] for tensor in tensors):
+        raise unequal_rest(tensors)
+    lengths = [len(tensor) for tensor in tensors]
+    longest = lengths.index(max(lengths))
+    missing = -max(lengths) % multiple_of
     if missing:
         filler = tensors[longest].new_full((missing, *tensors[longest].shape[1:]), value)
         tensors[longest] = torch.cat([tensors[longest], filler])
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value)
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value), lengths
 
 
 _SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -110,8 +110,10 @@ class RandomSampler(ChunkedSampler):
         else:
             for _ in range(self.num_samples // n):
                 yield source.permutation(n)
-            # Drawn even if nothing of it is needed: torch does, and leaves its generator accordingly.
-            yield source.permutation(n)[: self.num_samples % n]
+            rest = self.num_samples % n
+            # A user's own generator is drawn from even if nothing of it is needed: torch leaves it in that state.
+            if rest or self.generator is not None:
+                yield source.permutation(n)[:rest]
 
     def __len__(self) -> int:
         return self.num_samples
