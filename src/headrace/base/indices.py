@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 _INTEGERS = frozenset({int, np.int64})
 
 
-def as_index_array(keys: Any) -> npt.NDArray[np.int64] | None:
+def as_index_array(keys: Any) -> Indices | None:
     """A list, tuple, range or array of integers as an int64 array; None if there is anything else in it.
 
     None too for integers that int64 cannot hold. Bools are not integers here: they select rows in NumPy and torch,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+from headrace.base.indices import Indices
 
 
 @dataclass(frozen=True, slots=True)
 class PackedIndices:
     """Indices that headrace drew itself, as one array. User code sees them as a list of Python ints."""
 
-    array: npt.NDArray[np.int64]
+    array: Indices
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from headrace.base.indices import as_index_array
+from headrace.base.indices import Indices, as_index_array
 from headrace.base.overrides import stands_in
 from headrace.data.combine import known_kind
 from headrace.data.dataset import Dataset
-from headrace.frameworks.framework import Framework, Indices, gather_of
+from headrace.frameworks.framework import Framework, gather_of
 
 Take: TypeAlias = Callable[[Indices], Any]
 

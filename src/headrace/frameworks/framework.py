@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from headrace.base.indices import Indices
 from headrace.base.optional import is_installed, loaded, missing_extra
 
-Array: TypeAlias = npt.NDArray[Any]
-Indices: TypeAlias = npt.NDArray[np.int64]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Gather: TypeAlias = Callable[[Indices], Any]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import CollateError, CollateTypeError
-from headrace.frameworks.framework import Allocate, Array, Gather, Indices, empty_aligned
+from headrace.base.indices import Indices
+from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
 
 _LARGE_ROW = 2048  # bytes
 _PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from headrace.frameworks.framework import Indices
+from headrace.base.indices import Indices
+
+Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class NumpyRandom:
@@ -32,7 +33,7 @@ class NumpyRandom:
     def integers(self, high: int, size: int) -> Indices:
         return self._generator().integers(high, size=size)
 
-    def as_weights(self, weights: Any) -> npt.NDArray[np.float64]:
+    def as_weights(self, weights: Any) -> Weights:
         return np.asarray(weights, dtype=np.float64)
 
     def weighted(self, weights: Any, size: int, replacement: bool) -> Indices:
@@ -43,9 +44,7 @@ class NumpyRandom:
         return given if isinstance(given, np.random.Generator) else np.random.default_rng(self.draw_seed())
 
 
-def draw_weighted(
-    generator: np.random.Generator, weights: npt.NDArray[np.float64], size: int, replacement: bool
-) -> Indices:
+def draw_weighted(generator: np.random.Generator, weights: Weights, size: int, replacement: bool) -> Indices:
     """Indices drawn in proportion to their weights, for any number of weights.
 
     Raises:

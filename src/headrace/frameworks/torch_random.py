@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.base.indices import Indices
 from headrace.base.optional import import_extra
-from headrace.frameworks.framework import Indices
 from headrace.frameworks.numpy_random import draw_weighted
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.indices import Indices
 from headrace.base.overrides import stands_in
-from headrace.frameworks.framework import Indices
 from headrace.order.samplers import ChunkedSampler, Sampler
 
 

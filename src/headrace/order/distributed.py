@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sized
 
 import numpy as np
 
+from headrace.base.indices import Indices
 from headrace.base.optional import is_installed
-from headrace.frameworks.framework import Indices
 from headrace.order.samplers import ChunkedSampler
 
 

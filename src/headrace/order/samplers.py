@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from headrace.base.indices import Indices
 from headrace.base.torch_identity import Adoptable, adopt
-from headrace.frameworks.framework import Indices, random_source
+from headrace.frameworks.framework import random_source
 
 T_co = TypeVar("T_co", covariant=True)
 

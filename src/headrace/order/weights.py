@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 
-def class_weights(labels: Iterable[Any]) -> npt.NDArray[np.float64]:
+def class_weights(labels: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """One weight per sample, 1 / (size of its class), so that every class is drawn equally often.
 
     Args:
@@ -26,5 +25,5 @@ def class_weights(labels: Iterable[Any]) -> npt.NDArray[np.float64]:
     if array.ndim != 1:
         raise ValueError(f"labels must be one label per sample, got an array of shape {array.shape}.")
     _, class_of, counts = np.unique(array, return_inverse=True, return_counts=True)
-    weights: npt.NDArray[np.float64] = 1.0 / counts[class_of]
+    weights: np.ndarray[Any, np.dtype[np.float64]] = 1.0 / counts[class_of]
     return weights
