@@ -98,7 +98,8 @@ class DataLoader(Generic[T_co]):
         self.in_order = in_order
         self.output = output
         self.engine = engine
-        resolve_output(output)
+        # Whose global generator is drawn from: that of the library the batches are for.
+        self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
         if self._iterable:
             _check_iterable(shuffle, sampler, batch_sampler)
@@ -132,11 +133,6 @@ class DataLoader(Generic[T_co]):
         if shuffle:
             return RandomSampler(self.dataset, generator=generator, library=self._random_library)
         return SequentialSampler(self.dataset)
-
-    @property
-    def _random_library(self) -> str:
-        """Whose global generator is drawn from: that of the library the batches are for."""
-        return "torch" if resolve_output(self.output) == "torch" else "numpy"
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
@@ -211,9 +207,10 @@ class DataLoader(Generic[T_co]):
 
 def _is_default(collate_fn: Any, name: str) -> bool:
     """Whether `collate_fn` is headrace's or torch's function of that name."""
-    ours = {"default_collate": default_collate, "default_convert": default_convert}[name]
+    if collate_fn is (default_collate if name == "default_collate" else default_convert):
+        return True
     torch_data = loaded("torch.utils.data")
-    return collate_fn is ours or (torch_data is not None and collate_fn is getattr(torch_data, name))
+    return torch_data is not None and collate_fn is getattr(torch_data, name)
 
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:

@@ -84,20 +84,17 @@ def map_leaves(
         is_leaf: tells which containers are leaves too.
         tuples_to_lists: whether plain tuples come out as lists (what torch's collation does) or as they are.
     """
-
-    def walk(value: Any) -> Any:
-        kind = kind_of(type(value))
-        if kind is Kind.LEAF or (is_leaf is not None and is_leaf(value)):
-            return fn(value)
-        if kind is Kind.MAPPING:
-            return mapping_like(value, {key: walk(value[key]) for key in value})
-        contents = [walk(item) for item in value]
-        match kind:
-            case Kind.NAMED_TUPLE:
-                return type(value)(*contents)
-            case Kind.TUPLE:
-                return contents if tuples_to_lists else type(value)(contents)
-            case _:
-                return sequence_like(value, contents)
-
-    return walk(value)
+    kind = kind_of(type(value))
+    if kind is Kind.LEAF or (is_leaf is not None and is_leaf(value)):
+        return fn(value)
+    if kind is Kind.MAPPING:
+        items = {key: map_leaves(fn, value[key], is_leaf=is_leaf, tuples_to_lists=tuples_to_lists) for key in value}
+        return mapping_like(value, items)
+    contents = [map_leaves(fn, item, is_leaf=is_leaf, tuples_to_lists=tuples_to_lists) for item in value]
+    match kind:
+        case Kind.NAMED_TUPLE:
+            return type(value)(*contents)
+        case Kind.TUPLE:
+            return contents if tuples_to_lists else type(value)(contents)
+        case _:
+            return sequence_like(value, contents)

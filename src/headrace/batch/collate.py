@@ -231,11 +231,17 @@ def is_torch_taught() -> bool:
     module = loaded(_TORCH_COLLATE)
     if module is None:
         return False
-    functions = module.default_collate_fn_map.values()
-    return any(getattr(function, "__module__", None) != _TORCH_COLLATE for function in functions)
+    functions = list(module.default_collate_fn_map.values())
+    if functions == _untaught:
+        return False
+    if any(getattr(function, "__module__", None) != _TORCH_COLLATE for function in functions):
+        return True
+    _untaught[:] = functions
+    return False
 
 
 _TORCH_COLLATE = "torch.utils.data._utils.collate"
+_untaught: list[Any] = []  # torch's own functions, once seen
 
 
 def _auto_collator() -> Collator:

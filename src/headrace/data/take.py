@@ -29,24 +29,20 @@ def find_take(dataset: Any, framework: Framework, convert: Callable[[Any], Any])
         framework: whose arrays the batch is made of.
         convert: turns the arrays in a batch of a user's own `take` into the framework's.
     """
-
-    def find(dataset: Any) -> Take | None:
-        if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
-            take = _checked(dataset)
-            return lambda indices: convert(take(indices))
-        match known_kind(dataset):
-            case "TensorDataset":
-                return _side_by_side([gather_of(tensor, framework) for tensor in dataset.tensors])
-            case "Subset":
-                return _chosen(dataset.indices, find(dataset.dataset))
-            case "StackDataset" if isinstance(dataset.datasets, dict):
-                return _named({name: find(part) for name, part in dataset.datasets.items()})
-            case "StackDataset":
-                return _side_by_side([find(part) for part in dataset.datasets])
-            case _:
-                return gather_of(dataset, framework)
-
-    return find(dataset)
+    if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
+        take = _checked(dataset)
+        return lambda indices: convert(take(indices))
+    match known_kind(dataset):
+        case "TensorDataset":
+            return _side_by_side([gather_of(tensor, framework) for tensor in dataset.tensors])
+        case "Subset":
+            return _chosen(dataset.indices, find_take(dataset.dataset, framework, convert))
+        case "StackDataset" if isinstance(dataset.datasets, dict):
+            return _named({name: find_take(part, framework, convert) for name, part in dataset.datasets.items()})
+        case "StackDataset":
+            return _side_by_side([find_take(part, framework, convert) for part in dataset.datasets])
+        case _:
+            return gather_of(dataset, framework)
 
 
 _offers: dict[type, bool] = {}

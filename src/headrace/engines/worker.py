@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from headrace.base.messages import Exhausted, Failed, Finished, Outcome, Task
-from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, is_torch_taught
+from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into
 from headrace.batch.fetch import EndOfStream, IterableFetcher, MapFetcher
 from headrace.data.take import find_take
 from headrace.engines.engine import Job
@@ -18,12 +18,12 @@ class Worker:
     """Makes the batches of a job, one task at a time."""
 
     def __init__(self, job: Job) -> None:
-        collate = _collate_of(job)
+        collate, take = _collation_of(job)
         self._fetcher: MapFetcher | IterableFetcher
         if job.iterable:
             self._fetcher = IterableFetcher(job.dataset, collate, drop_last=job.drop_last)
         else:
-            self._fetcher = MapFetcher(job.dataset, collate, batched=job.batched, take=_take_of(job))
+            self._fetcher = MapFetcher(job.dataset, collate, batched=job.batched, take=take)
 
     def work(self, task: Task) -> Outcome:
         """Make the batch of a task. Whatever the user's code raises is part of the outcome."""
@@ -40,21 +40,18 @@ class Worker:
             return Failed(task.number, error)
 
 
-def _collate_of(job: Job) -> Callable[[Any], Any]:
+def _collation_of(job: Job) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
+    """What makes batches of samples, and what takes whole batches from the dataset, if it can."""
     collate_fn = job.collate_fn
-    if collate_fn is None:
-        collator = Collator(framework_of(job.output))
-        return default_collate_into(collator) if job.batched else collator.convert
-    if isinstance(collate_fn, FrameworkCollate):
-        return partial(collate_fn.collate_into, collator=Collator(framework_of(job.output)))
-    if not job.convert:
-        return collate_fn
-    convert = Collator(framework_of(job.output)).convert
-    return lambda samples: convert(collate_fn(samples), tuples_to_lists=False)
-
-
-def _take_of(job: Job) -> Callable[[Any], Any] | None:
-    if not job.batched or job.collate_fn is not None or is_torch_taught():
-        return None
+    if collate_fn is not None and not job.convert and not isinstance(collate_fn, FrameworkCollate):
+        return collate_fn, None
     collator = Collator(framework_of(job.output))
-    return find_take(job.dataset, collator.framework, collator.convert)
+    if isinstance(collate_fn, FrameworkCollate):
+        return partial(collate_fn.collate_into, collator=collator), None
+    if collate_fn is not None:
+        return lambda samples: collator.convert(collate_fn(samples), tuples_to_lists=False), None
+    if not job.batched:
+        return collator.convert, None
+    collate = default_collate_into(collator)
+    can_take = collate is collator and not job.iterable
+    return collate, find_take(job.dataset, collator.framework, collator.convert) if can_take else None

@@ -128,16 +128,18 @@ def random_source(generator: Any, library: str = "auto") -> RandomSource:
     """
     if library not in ("auto", "torch", "numpy"):
         raise ValueError(f"library must be 'auto', 'torch' or 'numpy', got {library!r}.")
-    if isinstance(generator, (np.random.Generator, np.random.RandomState)) or (
-        generator is None and resolve_output(library) == "numpy"
-    ):
-        from headrace.frameworks.numpy_random import NumpyRandom
-
-        return NumpyRandom(generator)
-    if generator is None or type(generator).__module__.partition(".")[0] == "torch":
+    if generator is None:
+        source = resolve_output(library)
+    else:
+        source = type(generator).__module__.partition(".")[0]
+    if source == "torch":
         from headrace.frameworks.torch_random import TorchRandom
 
         return TorchRandom(generator)
+    if generator is None or isinstance(generator, (np.random.Generator, np.random.RandomState)):
+        from headrace.frameworks.numpy_random import NumpyRandom
+
+        return NumpyRandom(generator)
     raise TypeError(f"generator must be a torch.Generator or a numpy.random.Generator, got {generator!r}.")
 
 

@@ -33,7 +33,7 @@ class TorchTensors:
 
     def __init__(self, allocate: Allocate = empty_aligned) -> None:
         self._allocate = allocate
-        self._on_host = torch.get_default_device().type == "cpu"
+        self._on_host = torch.empty(0).is_cpu  # the default device; `get_default_device` is slow to tell
 
     def wrap(self, array: Array) -> Any:
         return torch.from_numpy(array) if self._on_host else torch.as_tensor(array)  # on the default device
@@ -47,7 +47,8 @@ class TorchTensors:
         if first.dtype.kind in "OSU":
             raise CollateTypeError(f"arrays of strings or Python objects are no tensors, got dtype {first.dtype}.")
         # torch keeps the layout of four-dimensional samples (channels last) when it stacks; NumPy would not.
-        if first.ndim < 4 or first.flags.c_contiguous:
+        shared = len(samples) * first.nbytes >= _SHARED_AMONG_THREADS and torch.get_num_threads() > 1
+        if not shared and (first.ndim < 4 or first.flags.c_contiguous):
             joined = join_rows(samples, self._allocate)
             if joined is not None:
                 return self.wrap(joined)
@@ -85,6 +86,7 @@ class TorchTensors:
         return torch.as_tensor(value)
 
 
+_SHARED_AMONG_THREADS = 2**23  # bytes; torch copies so much faster than NumPy if it may use several threads
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
