@@ -16,13 +16,12 @@ class Sentences(Dataset):
 def main():
     for output in ("torch", "numpy", "jax"):
         print(f'output="{output}":')
-        loader = DataLoader(Sentences(), batch_size=4, collate_fn=pad_collate(lengths=False), output=output)
         try:
-            batch = next(iter(loader))
+            loader = DataLoader(Sentences(), batch_size=4, collate_fn=pad_collate(lengths=False), output=output)
         except MissingExtraError as error:
             print(f"  {error}")
             continue
-        for name, values in batch.items():
+        for name, values in next(iter(loader)).items():
             print(f"  {name}: {type(values).__name__}, shape {tuple(values.shape)}, dtype {values.dtype}")
 
 

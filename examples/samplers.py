@@ -36,7 +36,8 @@ def balanced_classes():
     print("Samples per class:", np.bincount(LABELS))
     print("Weight of each sample:", weights)
 
-    sampler = WeightedRandomSampler(weights, num_samples=len(weights), replacement=True)
+    generator = np.random.default_rng(0)  # torch's would do as well; without one, every run draws anew
+    sampler = WeightedRandomSampler(weights, num_samples=len(weights), replacement=True, generator=generator)
     loader = DataLoader(TensorDataset(DATA, LABELS), batch_size=4, sampler=sampler)
     print("--- WeightedRandomSampler ---")
     for epoch in (1, 2):
