@@ -75,7 +75,7 @@ def join_rows(arrays: Sequence[Any], allocate: Allocate) -> Array | None:
     """
     first = arrays[0]
     shape = first.shape
-    if not shape or not _PLAIN_ARRAYS.issuperset(map(type, arrays)):
+    if not shape or not _PLAIN_ARRAYS.issuperset(map(type, arrays)) or arrays[-1].dtype != first.dtype:
         return None
     out = allocate((len(arrays), *shape), first.dtype)
     rows = out.reshape(len(arrays) * shape[0], *shape[1:])
