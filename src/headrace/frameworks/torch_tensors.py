@@ -20,8 +20,6 @@ else:
     torch = import_extra("torch", "torch", "output='torch'")
 
 _SPARSE_LAYOUTS = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
-
-
 _NUMPY_NAMES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
 _NUMPY_DTYPES = frozenset(getattr(torch, name) for name in _NUMPY_NAMES.split())
 
@@ -86,7 +84,7 @@ class TorchTensors:
         return torch.as_tensor(value)
 
 
-_SHARED_AMONG_THREADS = 2**23  # bytes; torch copies so much faster than NumPy if it may use several threads
+_SHARED_AMONG_THREADS = 2**23  # bytes; from here on torch copies faster than NumPy, if it may use several threads
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
