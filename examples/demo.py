@@ -20,13 +20,13 @@ def main():
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed, so batches are NumPy arrays. For tensors: pip install 'headrace[torch]'")
 
-    heading("Two kinds of dataset, the same batches (M1.1, M1.2)")
+    heading("Two kinds of dataset, the same batches")
     map_and_iterable.main()
 
-    heading("Sequences of different lengths (M5.5)")
+    heading("Sequences of different lengths")
     padding.main()
 
-    heading("Classes of 8 and 2 samples, drawn equally (M5.6)")
+    heading("Classes of 8 and 2 samples, drawn equally")
     samplers.balanced_classes()
 
     print(f"\nDone in {time.perf_counter() - started:.1f} s. More in examples/ and docs/.")

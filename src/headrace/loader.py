@@ -12,13 +12,13 @@ from headrace.base.messages import Pull
 from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert
 from headrace.batch.padding import pad_collate
-from headrace.data.dataset import is_datapipe, is_iterable_dataset
+from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.iterator import LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
 from headrace.engines.engine import Engine, Job
 from headrace.engines.inline import InlineEngine
 from headrace.flow import Flow
-from headrace.frameworks.framework import random_source, resolve_output
+from headrace.frameworks.framework import Output, random_source, resolve_output
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.plan import plan_keys
 from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSampler
@@ -49,7 +49,7 @@ class DataLoader(Generic[T_co]):
         drop_last: leave out a last batch that is not full.
         generator: a torch or NumPy generator for shuffling and for the workers' seeds.
         output: "torch", "numpy" or "jax" arrays; "auto" is torch if it is installed, else NumPy. What a `collate_fn`
-            returns is converted too, except with "auto".
+            returns is converted too, except with "auto". JAX has 32-bit numbers only, unless `jax_enable_x64` is set.
         engine: what runs the tasks, if not one chosen by `num_workers`; see `headrace.testing`.
 
     Raises:
@@ -58,7 +58,7 @@ class DataLoader(Generic[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: SupportsGetItem[T_co] | Iterable[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -76,7 +76,7 @@ class DataLoader(Generic[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        output: str = "auto",
+        output: Output = "auto",
         engine: Engine | None = None,
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
@@ -86,8 +86,9 @@ class DataLoader(Generic[T_co]):
         if self._iterable and is_datapipe(dataset):
             from headrace.frameworks.torch_datapipes import with_shuffle
 
-            dataset, shuffle = with_shuffle(dataset, shuffle), None
-        self.dataset = dataset
+            dataset = with_shuffle(dataset, shuffle)
+            shuffle = None
+        self.dataset: Any = dataset
         self.num_workers = num_workers
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory

@@ -264,3 +264,23 @@ def test_jax_arrays_are_stacked():
 
     batch = default_collate([jnp.arange(2), jnp.arange(2)])
     assert np.asarray(batch).tolist() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("output", ["numpy", pytest.param("torch", marks=needs_torch)])
+@pytest.mark.parametrize("values", [[1, None], [1.5, None], [1, "a"], [np.float32(1), None], [np.ones(2), None]])
+def test_one_value_that_does_not_fit_is_named_with_its_field(output, values):
+    with pytest.raises((TypeError, RuntimeError), match=r"sample\['x'\]") as caught:
+        Collator(framework_of(output))([{"x": value} for value in values])
+    if isinstance(values[0], (int, float, np.float32)):
+        assert "entry 1" in str(caught.value)
+
+
+def test_a_sample_that_is_none_asks_whether_a_return_is_missing():
+    with pytest.raises(TypeError, match="forget to return"):
+        to_numpy([None, None])
+
+
+@pytest.mark.parametrize(("kind", "collate"), [("Foo", len), (int, 3)])
+def test_only_types_and_functions_can_be_registered(kind, collate):
+    with pytest.raises(TypeError, match="type and a function"):
+        register_collate(kind, collate)

@@ -256,3 +256,15 @@ def test_tensors_that_need_a_closer_look_are_not_gathered():
     assert find_take(torch.eye(3).to_sparse()) is None
     assert find_take(torch.tensor([1j]).conj()) is None
     assert find_take(torch.nn.Parameter(torch.zeros(3))) is None
+
+
+def test_a_take_that_loses_rows_is_noticed():
+    class Losing(Taking):
+        def __getitem__(self, index):
+            return super().__getitem__(index)
+
+        def take(self, indices):
+            return {"x": indices[:-1]}
+
+    with pytest.raises(ValueError, match="one row for each of 3 indices"):
+        next(iter(DataLoader(Losing(), batch_size=3)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace import CollateTypeError, Collator, DataLoader, TensorDataset, pad_collate
+from headrace import CollateError, CollateTypeError, Collator, DataLoader, TensorDataset, pad_collate
 from headrace.frameworks import framework_of
 from tests.needs import needs_jax, needs_torch
 
@@ -66,3 +66,10 @@ def test_tensors_become_jax_arrays():
     batch = Collator(framework_of("jax"))([torch.ones(2, requires_grad=True)])
     assert isinstance(batch, jax.Array)
     assert batch.tolist() == [[1, 1]]
+
+
+@needs_jax
+def test_integers_that_would_be_cut_to_32_bits_are_refused():
+    with pytest.raises(CollateError, match="jax_enable_x64"):
+        next(iter(DataLoader([2**40, 1], batch_size=2, output="jax")))
+    assert next(iter(DataLoader([2**30, 1], batch_size=2, output="jax"))).tolist() == [2**30, 1]

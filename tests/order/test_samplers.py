@@ -188,3 +188,9 @@ def test_endless_never_ends_and_has_no_length():
     assert list(itertools.islice(EndlessSampler(), 3)) == [None] * 3
     with pytest.raises(TypeError):
         len(BatchSampler(EndlessSampler(), 2, False))
+
+
+@pytest.mark.parametrize("make", [SequentialSampler, RandomSampler])
+def test_data_without_a_length_is_told_what_to_do(make):
+    with pytest.raises(TypeError, match=r"has no len\(\).*IterableDataset"):
+        len(make(iter([1, 2])))

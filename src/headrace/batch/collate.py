@@ -69,12 +69,17 @@ def register_collate(kind: type, collate: TypeCollate) -> None:
     Args:
         collate: gets the list of values and the collator, which it may call to collate what the values contain.
 
+    Raises:
+        TypeError: `kind` is not a type, or `collate` not a function.
+
     Examples:
         >>> from fractions import Fraction
         >>> register_collate(Fraction, lambda values, collator: collator([float(value) for value in values]))
         >>> default_collate([Fraction(1, 2), Fraction(1, 4)]).tolist()
         [0.5, 0.25]
     """
+    if not isinstance(kind, type) or not callable(collate):
+        raise TypeError(f"register_collate must get a type and a function, got {kind!r} and {collate!r}.")
     _registry[kind] = collate
     _resolved.clear()
 
@@ -170,6 +175,7 @@ def _collate_foreign(samples: Sequence[Any], collator: Collator) -> Any:
         "batch must contain tensors, numpy arrays, numbers, strings, dicts or lists; found "
         f"{type(first).__module__}.{type(first).__qualname__}. Teach the default collation this type with "
         "headrace.register_collate, or pass a collate_fn."
+        + (" Does __getitem__ forget to return something?" if first is None else "")
     )
 
 

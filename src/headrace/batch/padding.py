@@ -43,6 +43,7 @@ def pad_collate(
             (`("text", "tokens")`). All sequences if None. Sequences not named are stacked.
         sort: order the samples of the batch by the length of the first padded field, longest first.
         lengths: give each padded field as `Padded(values, lengths)`, or as its values alone.
+        padding_value: what the missing places are filled with.
         batch_first: the result's first two dimensions are (batch, time), or else (time, batch).
         multiple_of: round the padded length up to a multiple of this.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from headrace.data.dataset import Dataset, IterableDataset, is_iterable_dataset
+from headrace.data.dataset import Dataset, IterableDataset, SupportsGetItem, is_iterable_dataset
 from headrace.frameworks.framework import random_source
 
 T_co = TypeVar("T_co", covariant=True)
@@ -105,8 +105,8 @@ class ConcatDataset(Dataset[T_co]):
         """Where each dataset ends in the whole."""
         return list(accumulate(len(dataset) for dataset in sequence))
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+    def __init__(self, datasets: Iterable[SupportsGetItem[T_co]]) -> None:
+        self.datasets: list[Any] = list(datasets)
         if not self.datasets:
             raise AssertionError("datasets should not be an empty iterable.")
         if any(is_iterable_dataset(dataset) for dataset in self.datasets):
@@ -177,14 +177,14 @@ class Subset(Dataset[T_co]):
         NotImplementedError: a subclass overrides `__getitem__` but not `__getitems__`, which would pass it by.
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[Any]) -> None:
+    def __init__(self, dataset: SupportsGetItem[T_co], indices: Sequence[Any]) -> None:
         own = type(self)
         if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
             raise NotImplementedError(
                 f"{own.__name__} overrides __getitem__ but not __getitems__, which loads whole batches. Add to it:\n"
                 "    def __getitems__(self, indices):\n        return [self[i] for i in indices]"
             )
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.indices = indices
 
     def __getitem__(self, idx: Any) -> T_co:

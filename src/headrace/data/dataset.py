@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.base.optional import loaded
 from headrace.base.torch_identity import Adoptable, adopt
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from headrace.data.combine import ChainDataset, ConcatDataset
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class SupportsGetItem(Protocol[T_co]):
+    """Anything that gives a sample for a key: a dataset by key need not be a `Dataset`."""
+
+    def __getitem__(self, index: Any, /) -> T_co: ...
 
 
 class Dataset(Adoptable[T_co]):

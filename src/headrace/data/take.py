@@ -1,16 +1,18 @@
 """Whole batches from datasets that can gather rows, without touching single samples.
 
-`find_take(dataset)` knows arrays and tensors, headrace's and torch's `TensorDataset`, `Subset` and `StackDataset` of
-those, and every headrace `Dataset` with a method `take(self, indices)`, which gets an int64 array
-and returns the batch: arrays with a first dimension of `len(indices)`, alone or in dicts, lists and tuples.
+`find_take` knows arrays and tensors, headrace's and torch's `TensorDataset`, `Subset` and `StackDataset` of those, and
+every headrace `Dataset` with a method `take(self, indices)`, which gets an int64 array and returns the batch: arrays
+with a first dimension of `len(indices)`, alone or in dicts, lists and tuples.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
+from headrace.base.containers import map_leaves
 from headrace.base.indices import Indices, as_index_array
 from headrace.base.overrides import stands_in
 from headrace.data.combine import known_kind
@@ -71,9 +73,16 @@ def _checked(dataset: Any) -> Take:
                 f"{type(dataset).__name__}.take(indices) should return the batch at these indices as arrays, got "
                 f"{type(batch).__name__}. Rename the method if it is meant for something else."
             )
+        map_leaves(partial(_check_rows, n=len(indices)), batch)
         return batch
 
     return take
+
+
+def _check_rows(leaf: Any, n: int) -> None:
+    rows = getattr(leaf, "shape", (n,))[:1]
+    if tuple(rows) != (n,):
+        raise ValueError(f"take(indices) should return one row for each of {n} indices, got an array of {leaf.shape}.")
 
 
 def _side_by_side(takes: list[Take | None]) -> Take | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Gather: TypeAlias = Callable[[Indices], Any]
 
+Output: TypeAlias = Literal["auto", "torch", "numpy", "jax"]
 OUTPUTS = ("auto", "torch", "numpy", "jax")
 
 

@@ -38,9 +38,16 @@ class NumpyArrays:
         return self.wrap(joined)
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
-        if dtype is None and set(map(type, values)) == {int}:
-            dtype = np.dtype(np.int64)  # or NumPy would choose uint64, float64 or objects for large ones
-        return self.wrap(np.array(values, dtype=dtype))
+        if set(map(type, values)) == {int}:
+            # NumPy would choose uint64, float64 or objects for large ones.
+            return self.wrap(np.array(values, dtype=np.int64))
+        try:
+            joined = np.array(values)
+        except (TypeError, ValueError) as error:
+            raise CollateTypeError(odd_one_out(values, error)) from error
+        if joined.dtype.kind in "OSU":
+            raise CollateTypeError(odd_one_out(values, "they have no number in common"))
+        return self.wrap(joined if dtype is None else joined.astype(dtype, copy=False))
 
     def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
         arrays = [as_array(sample) for sample in samples]
@@ -63,9 +70,22 @@ def as_array(value: Any) -> Array:
     if detach is not None:  # a torch tensor, whose memory may be on a device or belong to a graph
         value = detach().cpu()
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, RuntimeError) as error:
         raise CollateTypeError(f"{type(value).__name__} cannot become a NumPy array: {error}") from error
+    if array.dtype.kind == "O":
+        raise CollateTypeError(f"{type(value).__name__} is no array of numbers.")
+    return array
+
+
+def odd_one_out(values: Sequence[Any], reason: Any) -> str:
+    """What to say of values that do not go together: which is of another type than the first, or else the reason."""
+    kind = type(values[0])
+    for i, value in enumerate(values):
+        if type(value) is not kind:
+            hint = " Does __getitem__ forget to return something?" if value is None else ""
+            return f"entry {i} is of type {type(value).__name__}, but entry 0 of type {kind.__name__}.{hint}"
+    return f"values of type {kind.__name__} cannot become one array: {reason}"
 
 
 def join_rows(arrays: Sequence[Any], allocate: Allocate) -> Array | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,14 @@ from headrace.base.containers import map_leaves
 from headrace.base.errors import CollateError, CollateTypeError
 from headrace.base.optional import import_extra
 from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
-from headrace.frameworks.numpy_arrays import check_equal_shapes, gather_rows, join_rows, pad_arrays, unequal_rest
+from headrace.frameworks.numpy_arrays import (
+    check_equal_shapes,
+    gather_rows,
+    join_rows,
+    odd_one_out,
+    pad_arrays,
+    unequal_rest,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +58,9 @@ class TorchTensors:
             joined = join_rows(samples, self._allocate)
             if joined is not None:
                 return self.wrap(joined)
-        return _stack_tensors([self._as_tensor(sample) for sample in samples])
+        with _errors_about(samples):
+            tensors = [self._as_tensor(sample) for sample in samples]
+        return _stack_tensors(tensors)
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
         if len(set(map(type, values))) == 1:
@@ -58,7 +68,8 @@ class TorchTensors:
                 return self.wrap(np.array(values, dtype=_PYTHON_DTYPES.get(type(values[0]))))
             except (OverflowError, TypeError):
                 pass  # torch refuses these too, in words its users know
-        return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
+        with _errors_about(values):
+            return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
 
     def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
         try:
@@ -88,6 +99,17 @@ _SHARED_AMONG_THREADS = 2**23  # bytes; from here on torch copies faster than Nu
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
+@contextmanager
+def _errors_about(values: Sequence[Any]) -> Iterator[None]:
+    """Says which of the values torch does not like, in an error that containers can add their key to."""
+    try:
+        yield
+    except TypeError as error:
+        raise CollateTypeError(odd_one_out(values, error)) from error
+    except RuntimeError as error:
+        raise CollateError(odd_one_out(values, error)) from error
+
+
 def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     first = tensors[0]
     if first.is_nested or first.layout in _SPARSE_LAYOUTS:
@@ -95,6 +117,8 @@ def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         raise CollateError(f"{kind} tensors have no default batch; pass a collate_fn that makes one.")
     try:
         return torch.stack(tensors, 0)
+    except TypeError as error:
+        raise CollateTypeError(odd_one_out(tensors, error)) from error
     except RuntimeError:
         check_equal_shapes(tensors)
         raise

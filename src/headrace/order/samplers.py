@@ -42,6 +42,17 @@ class ChunkedSampler(Sampler[int]):
         return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
 
 
+def length_of(data_source: Any) -> int:
+    """The length of the data, and if there is none, what to do about it."""
+    try:
+        return len(data_source)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. A dataset by key needs `__len__`, or a sampler that knows the keys; a stream must be an "
+            "IterableDataset."
+        ) from error
+
+
 class SequentialSampler(ChunkedSampler):
     """0, 1, 2, … up to the length of the data."""
 
@@ -49,15 +60,15 @@ class SequentialSampler(ChunkedSampler):
         self.data_source = data_source
 
     def chunks(self) -> Iterator[Indices]:
-        n = len(self.data_source)
+        n = length_of(self.data_source)
         for start in range(0, n, _SEQUENTIAL_CHUNK):
             yield np.arange(start, min(start + _SEQUENTIAL_CHUNK, n), dtype=np.int64)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.data_source)))
+        return iter(range(length_of(self.data_source)))
 
     def __len__(self) -> int:
-        return len(self.data_source)
+        return length_of(self.data_source)
 
 
 class RandomSampler(ChunkedSampler):
@@ -97,10 +108,10 @@ class RandomSampler(ChunkedSampler):
 
     @property
     def num_samples(self) -> int:
-        return len(self.data_source) if self._num_samples is None else self._num_samples
+        return length_of(self.data_source) if self._num_samples is None else self._num_samples
 
     def chunks(self) -> Iterator[Indices]:
-        n = len(self.data_source)
+        n = length_of(self.data_source)
         source = random_source(self.generator, self.library)
         if self.generator is None:
             source = source.fresh()
@@ -145,7 +156,7 @@ class WeightedRandomSampler(ChunkedSampler):
     """Indices drawn in proportion to their weights, of which there may be any number (torch stops at 2**24).
 
     Args:
-        weights: one weight per sample, of any sum; `class_weights(labels)` makes them from labels.
+        weights: one weight per sample, of any sum: a list, an array or a tensor; `class_weights(labels)` makes them.
         generator: a torch or NumPy generator to draw from; the global one if None.
         library: whose global generator that is: "torch", "numpy", or "auto" for torch if it is installed.
 
@@ -155,7 +166,7 @@ class WeightedRandomSampler(ChunkedSampler):
 
     def __init__(
         self,
-        weights: Sequence[float],
+        weights: Any,
         num_samples: int,
         replacement: bool = True,
         generator: Any = None,

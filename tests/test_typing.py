@@ -1,0 +1,46 @@
+"""What a type checker makes of a user's script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mypy")
+
+SCRIPT = """
+from collections.abc import Iterator
+from headrace import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler, class_weights
+
+class Numbers(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+class Letters(IterableDataset[str]):
+    def __iter__(self) -> Iterator[str]:
+        return iter("ab")
+
+numbers: DataLoader[int] = DataLoader(Numbers(), batch_size=2)
+inferred = DataLoader(Subset(ConcatDataset([Numbers()]), [0]))
+reveal_type(inferred)
+reveal_type(DataLoader(Letters()))
+reveal_type(DataLoader([1.5]))
+WeightedRandomSampler(class_weights([0, 1]), 2)
+DataLoader(Numbers(), output="nunpy")
+"""
+
+
+def test_samples_types_are_inferred_and_a_misspelt_output_is_found(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", script]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=100).stdout.splitlines()
+    assert [line.partition("Revealed type is ")[2] for line in lines if "Revealed" in line] == [
+        '"headrace.loader.DataLoader[int]"',
+        '"headrace.loader.DataLoader[str]"',
+        '"headrace.loader.DataLoader[float]"',
+    ]
+    errors = [line for line in lines if ": error:" in line]
+    assert len(errors) == 1
+    assert "nunpy" in errors[0]
