@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -131,12 +133,14 @@ def _collate_mappings(samples: Sequence[Any], collator: Collator) -> Any:
 
 
 def _values_at(key: Any, samples: Sequence[Any]) -> list[Any]:
-    values: list[Any] = []
+    get = itemgetter(key)
     try:
-        values.extend(sample[key] for sample in samples)
+        return list(map(get, samples))
     except KeyError as error:
+        values: list[Any] = []
+        with suppress(KeyError):
+            values.extend(map(get, samples))  # as far as it goes
         raise KeyError(f"Sample {len(values)} of the batch lacks the key {key!r} that sample 0 has.") from error
-    return values
 
 
 def _collate_named_tuples(samples: Sequence[Any], collator: Collator) -> Any:

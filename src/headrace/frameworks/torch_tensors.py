@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +57,10 @@ class TorchTensors:
             joined = join_rows(samples, self._allocate)
             if joined is not None:
                 return self.wrap(joined)
-        with _errors_about(samples):
+        try:
             tensors = [self._as_tensor(sample) for sample in samples]
+        except (TypeError, RuntimeError) as error:
+            raise _about(samples, error) from error
         return _stack_tensors(tensors)
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
@@ -68,8 +69,10 @@ class TorchTensors:
                 return self.wrap(np.array(values, dtype=_PYTHON_DTYPES.get(type(values[0]))))
             except (OverflowError, TypeError):
                 pass  # torch refuses these too, in words its users know
-        with _errors_about(values):
+        try:
             return torch.as_tensor(values, dtype=None if dtype is None else torch.float64)
+        except (TypeError, RuntimeError) as error:
+            raise _about(values, error) from error
 
     def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
         try:
@@ -99,15 +102,10 @@ _SHARED_AMONG_THREADS = 2**23  # bytes; from here on torch copies faster than Nu
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
-@contextmanager
-def _errors_about(values: Sequence[Any]) -> Iterator[None]:
-    """Says which of the values torch does not like, in an error that containers can add their key to."""
-    try:
-        yield
-    except TypeError as error:
-        raise CollateTypeError(odd_one_out(values, error)) from error
-    except RuntimeError as error:
-        raise CollateError(odd_one_out(values, error)) from error
+def _about(values: Sequence[Any], error: Exception) -> CollateError | CollateTypeError:
+    """Torch's error, told of the value that it is about, in a type that containers can add their key to."""
+    kind = CollateTypeError if isinstance(error, TypeError) else CollateError
+    return kind(odd_one_out(values, error))
 
 
 def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -118,7 +116,7 @@ def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     try:
         return torch.stack(tensors, 0)
     except TypeError as error:
-        raise CollateTypeError(odd_one_out(tensors, error)) from error
+        raise _about(tensors, error) from error
     except RuntimeError:
         check_equal_shapes(tensors)
         raise
