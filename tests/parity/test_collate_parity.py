@@ -275,6 +275,16 @@ def test_types_taught_to_torch(taught: dict[Any, Any], registered: Any, sample: 
     assert_same(lambda library: library.default_collate(batch))
 
 
+def test_a_type_may_be_taught_to_torch_with_a_function_of_its_own(taught: dict[Any, Any]) -> None:
+    taught[Document] = taught[str]  # keep them as they are
+    documents = [Document(), Document()]
+    assert_same(
+        lambda library: [
+            part is document for part, document in zip(library.default_collate(documents), documents, strict=True)
+        ]
+    )
+
+
 def test_types_taught_to_torch_count_for_whole_batches_too(taught: dict[Any, Any]) -> None:
     taught[torch.Tensor] = count
     for data in (torch.arange(4), np.ones((4, 2)), torch_data.TensorDataset(torch.arange(4))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -16,16 +16,7 @@ import torch.utils.data as torch_data
 import headrace
 
 from .equality import outcome
-
-
-class Stream(torch_data.IterableDataset):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
-class Lengthless:
-    def __getitem__(self, index: int) -> int:
-        return index
+from .test_argument_errors import Lengthless, Stream
 
 
 class ShortAnswer:

@@ -237,21 +237,20 @@ def default_collate_into(collator: Collator) -> Collate:
 
 
 def is_torch_taught() -> bool:
-    """Whether somebody added to `default_collate_fn_map`, as torch's documentation shows."""
+    """Whether somebody changed `default_collate_fn_map`, as torch's documentation shows."""
     module = loaded(_TORCH_COLLATE)
-    if module is None:
-        return False
-    functions = list(module.default_collate_fn_map.values())
-    if functions == _untaught:
-        return False
-    if any(getattr(function, "__module__", None) != _TORCH_COLLATE for function in functions):
-        return True
-    _untaught[:] = functions
-    return False
+    return module is not None and module.default_collate_fn_map != {
+        tensor_type(): module.collate_tensor_fn,
+        np.ndarray: module.collate_numpy_array_fn,
+        (np.bool_, np.number, np.object_): module.collate_numpy_scalar_fn,
+        float: module.collate_float_fn,
+        int: module.collate_int_fn,
+        str: module.collate_str_fn,
+        bytes: module.collate_str_fn,
+    }
 
 
 _TORCH_COLLATE = "torch.utils.data._utils.collate"
-_untaught: list[Any] = []  # torch's own functions, once seen
 
 
 def _auto_collator() -> Collator:
