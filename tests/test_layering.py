@@ -13,7 +13,22 @@ import pytest
 import headrace
 from tests.needs import needs_torch
 
-EVERYTHING = {"base", "frameworks", "order", "data", "batch", "deliver", "reorder", "engines", "flow", "loader"}
+EVERYTHING = {
+    "arguments",
+    "base",
+    "batch",
+    "data",
+    "dealing",
+    "deliver",
+    "engines",
+    "flow",
+    "frameworks",
+    "loader",
+    "order",
+    "preparing",
+    "reorder",
+    "transport",
+}
 
 # Each part of the library, and the other parts that it may import.
 MAY_IMPORT = {
@@ -23,11 +38,15 @@ MAY_IMPORT = {
     "order": {"base", "frameworks"},
     "data": {"base", "frameworks"},
     "batch": {"base", "frameworks"},
+    "transport": {"base", "frameworks"},
     "deliver": {"base", "frameworks"},
     # What runs them.
     "reorder": {"base"},
-    "engines": {"base", "frameworks", "data", "batch"},
-    "flow": {"base", "engines", "reorder"},
+    "dealing": set(),
+    "engines": {"base", "frameworks", "data", "batch", "transport"},
+    "flow": {"base", "engines", "reorder", "dealing"},
+    "preparing": {"base", "engines", "deliver"},
+    "arguments": {"batch"},
     "loader": EVERYTHING - {"loader"},
     "testing": {"base", "data", "engines"},
     "__init__": EVERYTHING,

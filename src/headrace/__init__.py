@@ -3,20 +3,35 @@
 order/        which samples, in which order: samplers, batch samplers, the plan of an epoch
 data/         datasets: the abstract ones, combinations of others, whole batches at once
 batch/        samples into batches: fetching, collating, padding
-engines/      what runs the tasks: in this process so far
-flow.py       the loop that sends tasks out and brings batches back, with reorder.py
-deliver/      the iterator that the training loop holds, pinned memory
+engines/      what runs the tasks: this process, threads, worker processes
+transport/    how batches get from a worker process to the loader: shared memory and messages
+flow.py       the loop that sends tasks out and brings batches back, with dealing.py and reorder.py
+deliver/      the iterator that the training loop holds, pinned memory, devices
 frameworks/   NumPy, torch and JAX as outputs of the same core
-base/         errors, messages, containers, optional imports
-loader.py     DataLoader, which puts all of these together
+base/         errors, messages, containers, seeds, optional imports
+loader.py     DataLoader, which puts all of these together, with arguments.py and preparing.py
 """
 
-from headrace.base.errors import CollateError, CollateTypeError, HeadraceError, InternalError, MissingExtraError
+from headrace.base.errors import (
+    CollateError,
+    CollateTypeError,
+    HeadraceError,
+    InternalError,
+    MissingExtraError,
+    RemoteTraceback,
+    TooManyBadSamplesError,
+    WorkerDiedError,
+    WorkerError,
+    WorkerStartError,
+    WorkerTimeoutError,
+)
+from headrace.base.messages import BadSample
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
 from headrace.batch.padding import Padded, pad_collate
 from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
 from headrace.data.dataset import Dataset, IterableDataset
+from headrace.data.shared_list import SharedList
 from headrace.data.tensors import TensorDataset
 from headrace.loader import DataLoader
 from headrace.order.batch_sampler import BatchSampler
@@ -32,6 +47,7 @@ from headrace.order.samplers import (
 from headrace.order.weights import class_weights
 
 __all__ = [
+    "BadSample",
     "BatchSampler",
     "ChainDataset",
     "ChunkedSampler",
@@ -48,14 +64,21 @@ __all__ = [
     "MissingExtraError",
     "Padded",
     "RandomSampler",
+    "RemoteTraceback",
     "Sampler",
     "SequentialSampler",
+    "SharedList",
     "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "TooManyBadSamplesError",
     "WeightedRandomSampler",
+    "WorkerDiedError",
+    "WorkerError",
     "WorkerInfo",
+    "WorkerStartError",
+    "WorkerTimeoutError",
     "class_weights",
     "default_collate",
     "default_convert",

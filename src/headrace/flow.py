@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.base.messages import Exhausted, Failed, Finished, Outcome, Task
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task
+from headrace.dealing import Dealer
 from headrace.engines.engine import Engine
 from headrace.reorder import ReorderBuffer
 
@@ -17,15 +18,30 @@ class Flow:
     Guarantees: each task is submitted once and its outcome is told once; at most `engine.capacity` tasks are between
     submission and delivery; keys are drawn no earlier than that allows; with `in_order`, batches leave in the order of
     their keys.
+
+    Args:
+        tell_bad: hears of samples that were left out, in the order of their batches; what it raises ends the epoch.
+        tell_first: hears of the fingerprints of each worker's first batches.
     """
 
-    def __init__(self, keys: Iterator[Any], engine: Engine, *, in_order: bool = True) -> None:
+    def __init__(
+        self,
+        keys: Iterator[Any],
+        engine: Engine,
+        *,
+        in_order: bool = True,
+        tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
+        tell_first: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._keys = keys
         self._engine = engine
+        self._dealer = Dealer(engine.workers, engine.capacity, wait_for_each=in_order)
         self._reorder: ReorderBuffer[Outcome] | None = ReorderBuffer(engine.capacity) if in_order else None
+        self._tell_bad = tell_bad
+        self._tell_first = tell_first
+        self._lanes: dict[int, int] = {}  # of the tasks in flight
         self._due: deque[Outcome] = deque()
         self._submitted = 0
-        self._received = 0
         self._told = 0
         self._keys_ended = False
 
@@ -40,43 +56,79 @@ class Flow:
             StopIteration: the epoch is over.
         """
         while True:
-            self._submit_tasks()
+            self.submit_tasks()
             if not self._due:
-                if self._received == self._submitted:
+                if not self._lanes:
                     raise StopIteration
                 self._receive()
                 continue
             outcome = self._due.popleft()
             self._told += 1
             match outcome:
-                case Finished(batch=batch):
+                case Finished(batch=batch, bad=bad):
+                    self._report(bad)
+                    self._work_ahead()
                     return batch
                 case Failed(error=error):
+                    self._work_ahead()
                     raise error
+                case Skipped(bad=bad):
+                    self._report(bad)
                 case Exhausted():
-                    self._keys_ended = True
+                    pass
 
-    def _submit_tasks(self) -> None:
+    def submit_tasks(self) -> None:
+        """Send out as many tasks as may be in flight."""
         while not self._keys_ended and self._submitted - self._told < self._engine.capacity:
+            lane = self._dealer.choose()
+            if lane is None:
+                self._keys_ended = self._dealer.all_ended
+                return
             try:
                 keys = next(self._keys)
             except StopIteration:
                 self._keys_ended = True
                 return
-            self._engine.submit(Task(self._submitted, keys))
+            except Exception as error:  # noqa: BLE001 (a sampler's error is raised when its batch is due)
+                self._dealer.take_back(lane)
+                self._put(Failed(self._submitted, error))
+            else:
+                self._lanes[self._submitted] = lane
+                self._engine.submit(Task(self._submitted, keys, lane))
             self._submitted += 1
+
+    def _work_ahead(self) -> None:
+        """Keep the workers busy while the loop is at work on the batch that it gets now."""
+        if self._engine.works_ahead:
+            self.submit_tasks()
 
     def _receive(self) -> None:
         outcome = self._engine.receive()
-        self._received += 1
+        lane = self._lanes.pop(outcome.number)
+        self._dealer.take_back(lane)
+        if isinstance(outcome, Exhausted):
+            self._dealer.retire(lane)
+        elif isinstance(outcome, Finished) and outcome.fingerprint is not None and self._tell_first is not None:
+            self._tell_first(lane, outcome.fingerprint)
+        self._put(outcome)
+
+    def _put(self, outcome: Outcome) -> None:
         if self._reorder is None:
             self._due.append(outcome)
         else:
             self._due.extend(self._reorder.put(outcome.number, outcome))
 
-    def close(self) -> None:
-        """Give up the rest of the epoch."""
+    def _report(self, bad: tuple[BadSample, ...]) -> None:
+        if bad and self._tell_bad is not None:
+            self._tell_bad(bad)
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch, but leave the engine for the next one."""
         self._keys_ended = True
         self._due.clear()
-        self._submitted = self._received
+        self._lanes.clear()
+
+    def close(self) -> None:
+        """Give up the rest of the epoch, and end the engine."""
+        self.abandon()
         self._engine.close()

@@ -28,6 +28,9 @@ class HandDrivenEngine:
         [2, 1, 0, 4, 3]
     """
 
+    workers = 1
+    works_ahead = False
+
     def __init__(self, choose: Callable[[Sequence[int]], int], capacity: int = 2) -> None:
         self.capacity = capacity
         self.completed: list[int] = []
@@ -49,6 +52,13 @@ class HandDrivenEngine:
         number = self._choose(list(self._in_flight))
         self.completed.append(number)
         return self._worker.work(self._in_flight.pop(number))
+
+    def begin_epoch(self, shared_seed: int | None = None) -> None:
+        self._in_flight.clear()
+        self._worker.begin_epoch(shared_seed)
+
+    def interrupt(self) -> None:
+        """Nothing ever waits."""
 
     def close(self) -> None:
         self._in_flight.clear()

@@ -5,7 +5,13 @@
         ├── InternalError                      a broken invariant: please report it
         ├── MissingExtraError (ImportError)    an optional dependency is not installed
         ├── CollateError (RuntimeError)        samples that cannot become one batch
-        └── CollateTypeError (TypeError)       a sample of a type that no collate function knows
+        ├── CollateTypeError (TypeError)       a sample of a type that no collate function knows
+        ├── TooManyBadSamplesError (RuntimeError)   more samples were left out than `max_errors` allows
+        ├── RemoteTraceback                    the cause of an error that was raised in a worker: where it was
+        └── WorkerError (RuntimeError)         an error in a worker that is of a type unknown here
+            ├── WorkerDiedError                a worker is gone, without a word
+            ├── WorkerStartError               a worker could not be started
+            └── WorkerTimeoutError             no batch came within `timeout` seconds
 
 Wrong arguments raise plain `ValueError`, `TypeError` or `AssertionError`, whichever torch raises for the same mistake.
 """
@@ -52,3 +58,35 @@ class CollateError(_FieldError, RuntimeError):
 
 class CollateTypeError(_FieldError, TypeError):
     """No collate function is known for the type of a sample."""
+
+
+class TooManyBadSamplesError(HeadraceError, RuntimeError):
+    """More samples were left out under `on_error="skip"` than `max_errors` allows."""
+
+
+class RemoteTraceback(HeadraceError):  # noqa: N818 (a cause, as concurrent.futures has one)
+    """Where in a worker an error was raised: the cause of the error that the loop sees."""
+
+    def __init__(self, where: str, traceback: str) -> None:
+        super().__init__(where, traceback)
+        self.where = where
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"raised {self.where}.\nOriginal {self.traceback}"
+
+
+class WorkerError(HeadraceError, RuntimeError):
+    """Something went wrong in a worker, and the original exception cannot be rebuilt here."""
+
+
+class WorkerDiedError(WorkerError):
+    """A worker process is gone without a word: killed, crashed, or left by `os._exit`."""
+
+
+class WorkerStartError(WorkerError):
+    """A worker process could not be started."""
+
+
+class WorkerTimeoutError(WorkerError):
+    """No batch came within `timeout` seconds."""

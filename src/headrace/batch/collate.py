@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -82,8 +82,26 @@ def register_collate(kind: type, collate: TypeCollate) -> None:
     """
     if not isinstance(kind, type) or not callable(collate):
         raise TypeError(f"register_collate must get a type and a function, got {kind!r} and {collate!r}.")
+    _taught[kind] = collate
+    register_own(kind, collate)
+
+
+def register_own(kind: type, collate: TypeCollate) -> None:
+    """Register a function of headrace itself, which every process has."""
     _registry[kind] = collate
     _resolved.clear()
+
+
+def taught_types() -> dict[type, TypeCollate]:
+    """What users have registered in this process."""
+    return dict(_taught)
+
+
+def teach(functions: Mapping[type, TypeCollate]) -> None:
+    """Register what users have registered in another process."""
+    for kind, collate in functions.items():
+        if _taught.get(kind) is not collate:
+            register_collate(kind, collate)
 
 
 def collate_function_of(kind: type) -> TypeCollate:
@@ -92,6 +110,11 @@ def collate_function_of(kind: type) -> TypeCollate:
     if found is None:
         found = _resolved[kind] = _resolve(kind)
     return found
+
+
+def is_collated_by_default(kind: type) -> bool:
+    """Whether arrays or containers of this type are left to headrace, and not to a registered function."""
+    return collate_function_of(kind) in _OWN
 
 
 def _resolve(kind: type) -> TypeCollate:
@@ -184,6 +207,7 @@ def _collate_foreign(samples: Sequence[Any], collator: Collator) -> Any:
 
 
 _resolved: dict[type, TypeCollate] = {}
+_taught: dict[type, TypeCollate] = {}
 _registry: dict[type, TypeCollate] = {
     np.ndarray: _collate_arrays,
     np.bool_: _collate_numbers,
@@ -203,6 +227,7 @@ _BY_KIND: dict[Kind, TypeCollate] = {
     Kind.SEQUENCE: _collate_sequences,
     Kind.LEAF: _collate_foreign,
 }
+_OWN = frozenset({_collate_arrays, *_BY_KIND.values()})
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

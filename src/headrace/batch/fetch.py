@@ -2,50 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from headrace.base.indices import as_index_array
 from headrace.base.messages import PackedIndices, Pull
+
+STOP, TASK, POSITION = range(3)
+"""The fields of a board: asked to stop, number of the task at work plus one, position of the sample at work."""
+
+
+class Board(Protocol):
+    """A few numbers that a worker and its engine both see."""
+
+    def __getitem__(self, field: int, /) -> int: ...
+
+    def __setitem__(self, field: int, value: int, /) -> None: ...
 
 
 class EndOfStream(Exception):  # noqa: N818 (it is no error, like StopIteration)
     """An iterable dataset has no further batch."""
 
 
+class Abandoned(Exception):  # noqa: N818 (nor is this)
+    """Nobody wants the rest of this batch."""
+
+
+class NoSampleLeft(Exception):  # noqa: N818 (nor this)
+    """All samples of the batch were bad."""
+
+
+class Builder(Protocol):
+    """Takes the samples of one batch as they arrive."""
+
+    def add(self, sample: Any) -> None: ...
+
+    def finish(self) -> Any: ...
+
+
+class ListBuilder:
+    """Gives `collate` all samples at once."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+        self._samples: list[Any] = []
+        self.add = self._samples.append
+
+    def finish(self) -> Any:
+        return self._collate(self._samples)
+
+
+@dataclass
+class Watch:
+    """How a worker follows the fetching of its samples, from another thread or process.
+
+    Attributes:
+        board: is told which sample is at work, and tells when to stop; see `STOP`.
+        skip_errors: whether samples that raise are left out.
+        leave_out: positions in the batch that must not be touched.
+        bad: the keys and errors of the samples that were left out.
+    """
+
+    board: Board
+    skip_errors: bool = False
+    leave_out: tuple[int, ...] = ()
+    bad: list[tuple[Any, Exception]] = field(default_factory=list)
+
+
 class MapFetcher:
     """Fetches from a dataset by key.
 
     Args:
-        batched: whether keys come as batches; else each key is one sample, which `collate` gets by itself.
+        collate: what makes a batch of a list of samples, or of a single one if not `batched`.
+        batched: whether keys come as batches.
         take: fetches a whole batch at once, if given; for integer keys only.
+        build: makes the builder of a batch of so many samples; if None, `collate` gets them as a list.
     """
 
     def __init__(
-        self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, take: Callable[[Any], Any] | None = None
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        batched: bool,
+        take: Callable[[Any], Any] | None = None,
+        build: Callable[[int], Builder] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._dataset = dataset
         self._collate = collate
         self._batched = batched
         self._take = take
+        self._build = build
+        self._watch = watch
 
     def fetch(self, keys: Any) -> Any:
-        """The batch of these keys."""
+        """The batch of these keys.
+
+        Raises:
+            NoSampleLeft: all samples were bad, and left out.
+        """
         if not self._batched:
-            return self._collate(self._dataset[keys])
+            return self._fetch_single(keys)
         packed = isinstance(keys, PackedIndices)
-        if self._take is not None:
+        whole = self._watch is None or not self._watch.leave_out
+        if self._take is not None and whole:
             indices = keys.array if packed else as_index_array(keys)
             if indices is not None and len(indices):
-                return self._take(indices)
-        return self._collate(self._get_samples(keys.array.tolist() if packed else keys))
+                try:
+                    return self._take(indices)
+                except Exception:
+                    if self._watch is None or not self._watch.skip_errors:
+                        raise
+        listed = keys.array.tolist() if packed else keys
+        get_items = getattr(self._dataset, "__getitems__", None)
+        if get_items and whole:
+            try:
+                samples = get_items(listed)
+            except Exception:
+                if self._watch is None or not self._watch.skip_errors:
+                    raise
+            else:
+                return self._collate(samples)
+        return self._fetch_one_by_one(listed)
 
-    def _get_samples(self, keys: Any) -> Any:
+    def _fetch_single(self, key: Any) -> Any:
+        try:
+            if self._watch is not None and self._watch.leave_out:
+                raise NoSampleLeft
+            sample = self._dataset[key]
+        except Exception as error:
+            if self._watch is None or not self._watch.skip_errors:
+                raise
+            self._watch.bad.append((key, error))
+            raise NoSampleLeft from error
+        return self._collate(sample)
+
+    def _fetch_one_by_one(self, keys: Any) -> Any:
         dataset = self._dataset
-        get_items = getattr(dataset, "__getitems__", None)
-        if get_items:
-            return get_items(keys)
-        return [dataset[key] for key in keys]
+        if self._build is None:
+            builder: Builder = ListBuilder(self._collate)
+        else:
+            keys = keys if hasattr(keys, "__len__") else list(keys)
+            builder = self._build(len(keys))
+        if self._watch is None:
+            for key in keys:
+                builder.add(dataset[key])
+            return builder.finish()
+        added, board, watch = 0, self._watch.board, self._watch
+        for i, key in enumerate(keys):
+            if board[STOP]:
+                raise Abandoned
+            if i in watch.leave_out:
+                continue
+            board[POSITION] = i
+            try:
+                sample = dataset[key]
+            except Exception as error:
+                if not watch.skip_errors:
+                    raise
+                watch.bad.append((key, error))
+                continue
+            builder.add(sample)
+            added += 1
+        if not added and watch.bad:
+            raise NoSampleLeft
+        return builder.finish()
 
 
 class IterableFetcher:
@@ -53,12 +176,23 @@ class IterableFetcher:
 
     Args:
         drop_last: leave out a last batch that is not full.
+        build: makes the builder of a batch of at most so many samples; if None, `collate` gets them as a list.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, drop_last: bool) -> None:
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        collate: Callable[[Any], Any],
+        *,
+        drop_last: bool,
+        build: Callable[[int], Builder] | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         self._samples = iter(dataset)
         self._collate = collate
         self._drop_last = drop_last
+        self._build = build
+        self._watch = watch
         self._ended = False
 
     def fetch(self, keys: Pull) -> Any:
@@ -66,22 +200,41 @@ class IterableFetcher:
 
         Raises:
             EndOfStream: there is none.
+            NoSampleLeft: all samples were bad, and left out.
         """
         if keys.count is None:
-            try:
-                sample = next(self._samples)
-            except StopIteration:
-                raise EndOfStream from None
-            return self._collate(sample)
+            for sample in self._next_samples(1):
+                return self._collate(sample)
+            raise NoSampleLeft if self._watch is not None and self._watch.bad else EndOfStream
         if self._ended:
             raise EndOfStream
-        batch = []
-        for _ in range(keys.count):
+        builder = ListBuilder(self._collate) if self._build is None else self._build(keys.count)
+        n = 0
+        for sample in self._next_samples(keys.count):
+            builder.add(sample)
+            n += 1
+        if self._ended and (not n or self._drop_last):
+            raise EndOfStream
+        if not n:
+            raise NoSampleLeft
+        return builder.finish()
+
+    def _next_samples(self, count: int) -> Iterator[Any]:
+        """The next `count` samples, or fewer at the end; bad ones, which are left out, count too."""
+        samples, watch = self._samples, self._watch
+        for i in range(count):
+            if watch is not None:
+                if watch.board[STOP]:
+                    raise Abandoned
+                watch.board[POSITION] = i
             try:
-                batch.append(next(self._samples))
+                sample = next(samples)
             except StopIteration:
                 self._ended = True
-                break
-        if not batch or (self._ended and self._drop_last):
-            raise EndOfStream
-        return self._collate(batch)
+                return
+            except Exception as error:
+                if watch is None or not watch.skip_errors:
+                    raise
+                watch.bad.append((None, error))
+                continue
+            yield sample

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,26 +16,46 @@ class PromisedLength:
     samples: int
 
 
+class Source(Protocol):
+    """Where the batches of an epoch come from."""
+
+    def __next__(self) -> Any: ...
+
+    def close(self) -> None:
+        """Give up the rest, and end what was started for it."""
+
+
 class LoaderIterator:
-    """The batches of one epoch.
+    """The batches of one epoch, or with persistent workers of one after the other.
 
     Args:
         batches: where they come from.
         index_sampler: what `len` of the iterator is the length of.
-        finish: applied to each batch at last, e.g. to pin its memory.
         promise: the length that an iterable dataset was asked for, to warn if it yields more.
+        workers: how many workers there are.
+        stays: whether the source is used again for the next epoch.
+        finish: applied to each batch at last, e.g. to pin its memory.
     """
 
     def __init__(
         self,
-        batches: Iterator[Any],
+        batches: Source,
         index_sampler: Any,
-        finish: Callable[[Any], Any] | None,
         promise: PromisedLength | None,
+        *,
+        workers: int = 0,
+        stays: bool = False,
+        finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._batches = batches
         self._index_sampler: Sized = index_sampler
         self._finish = finish
+        self._workers = workers
+        self._stays = stays
+        self.begin(batches, promise)
+
+    def begin(self, batches: Source, promise: PromisedLength | None) -> None:
+        """Start over with the batches of another epoch."""
+        self._batches = batches
         self._promise = promise
         self._delivered = 0
 
@@ -43,7 +63,12 @@ class LoaderIterator:
         return self
 
     def __next__(self) -> Any:
-        batch = next(self._batches)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if not self._stays:
+                self._batches.close()
+            raise
         if self._finish is not None:
             batch = self._finish(batch)
         self._delivered += 1
@@ -51,10 +76,18 @@ class LoaderIterator:
             self._warn_of_length(self._promise)
         return batch
 
+    def close(self) -> None:
+        """End the epoch here, and the workers too."""
+        self._batches.close()
+
     def _warn_of_length(self, promise: PromisedLength) -> None:
+        advice = (
+            " With several workers, each iterates over its own copy of the dataset: let it read its own part only, by "
+            "headrace.get_worker_info()."
+        )
         warnings.warn(
             f"Length of IterableDataset {promise.dataset} was reported to be {promise.samples} (when accessing "
-            f"len(dataloader)), but {self._delivered} samples have been fetched.",
+            f"len(dataloader)), but {self._delivered} samples have been fetched.{advice if self._workers > 1 else ''}",
             stacklevel=3,
         )
 

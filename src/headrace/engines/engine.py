@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.base.messages import Outcome, Task
@@ -19,6 +19,11 @@ class Job:
         collate_fn: the user's, or None for the default one.
         output: the framework whose arrays the default collation makes.
         convert: whether the arrays of a user's collation are to be turned into the framework's too.
+        init_fn: called with its number in every worker, before the first task.
+        base_seed: what the workers' generators are seeded from.
+        shared_seed: for the random parts of a DataPipe, the same on all workers.
+        skip_errors: whether samples that raise are left out of their batch.
+        taught: the collate functions that the user has registered, by type.
     """
 
     dataset: Any
@@ -28,25 +33,51 @@ class Job:
     collate_fn: Callable[[Any], Any] | None
     output: str
     convert: bool
+    init_fn: Callable[[int], None] | None = None
+    base_seed: int = 0
+    shared_seed: int | None = None
+    skip_errors: bool = False
+    taught: Mapping[type, Any] = field(default_factory=dict)
+
+
+class Interrupted(Exception):  # noqa: N818 (it is no error)
+    """Somebody has called `interrupt`."""
 
 
 class Engine(Protocol):
     """Runs tasks. One owner calls `start` once, then `submit` and `receive` in any order, then `close`.
 
-    Guarantees: every submitted task comes back exactly once, as `Finished`, `Failed` or `Exhausted`, in any order.
+    Guarantees: every submitted task comes back exactly once, as `Finished`, `Failed`, `Skipped` or `Exhausted`, in any
+    order over workers.
     """
+
+    workers: int
+    """How many lanes tasks are dealt to."""
 
     capacity: int
     """How many tasks may be in flight at once."""
 
+    works_ahead: bool
+    """Whether tasks are worked on while nobody waits in `receive`."""
+
     def start(self, job: Job) -> None:
-        """Get ready to work on `job`. Errors of the user's `__iter__` come from here."""
+        """Get ready to work on `job`. Errors of the user's `__iter__` come from here, or as the first outcome."""
 
     def submit(self, task: Task) -> None:
         """Accept a task; returns at once. At most `capacity` are in flight."""
 
     def receive(self) -> Outcome:
-        """Wait for a task to end and tell how. Called only while tasks are in flight."""
+        """Wait for a task to end and tell how. Called only while tasks are in flight.
+
+        Raises:
+            WorkerError: a worker died, or nothing came in time.
+        """
+
+    def begin_epoch(self, shared_seed: int | None = None) -> None:
+        """Give up what is in flight and let the workers start over, with the same dataset and generators."""
+
+    def interrupt(self) -> None:
+        """Let a `receive` that waits in another thread raise `Interrupted`."""
 
     def close(self) -> None:
-        """End everything that was started; may be called again."""
+        """End everything that was started; may be called again, and from another thread than `receive`."""

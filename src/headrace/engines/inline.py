@@ -12,7 +12,9 @@ from headrace.engines.worker import Worker
 class InlineEngine:
     """No workers: nothing is done ahead, and errors come with their own traceback."""
 
+    workers = 1
     capacity = 1
+    works_ahead = False
 
     def __init__(self) -> None:
         self._tasks: deque[Task] = deque()
@@ -29,6 +31,13 @@ class InlineEngine:
             return self._worker.work(task)
         except BaseException as interrupt:  # noqa: BLE001 (the flow raises it, and can go on)
             return Failed(task.number, interrupt)
+
+    def begin_epoch(self, shared_seed: int | None = None) -> None:
+        self._tasks.clear()
+        self._worker.begin_epoch(shared_seed)
+
+    def interrupt(self) -> None:
+        """Nothing ever waits."""
 
     def close(self) -> None:
         self._tasks.clear()

@@ -2,56 +2,173 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.base.messages import Exhausted, Failed, Finished, Outcome, Task
-from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into
-from headrace.batch.fetch import EndOfStream, IterableFetcher, MapFetcher
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, PackedIndices, Pull, Skipped, Task
+from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
+from headrace.batch.fetch import (
+    POSITION,
+    TASK,
+    Abandoned,
+    Board,
+    Builder,
+    EndOfStream,
+    IterableFetcher,
+    MapFetcher,
+    NoSampleLeft,
+    Watch,
+)
+from headrace.batch.rows import RowBuilder
+from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take
 from headrace.engines.engine import Job
-from headrace.frameworks.framework import framework_of
+from headrace.frameworks.framework import Framework, framework_of
 
 
 class Worker:
-    """Makes the batches of a job, one task at a time."""
+    """Makes the batches of a job, one task at a time.
 
-    def __init__(self, job: Job) -> None:
-        collate, take = _collation_of(job)
+    Args:
+        number: which worker it is; None for the loader's own process.
+        board: where it tells what it is doing, and is told to stop; see `headrace.batch.fetch`.
+        framework: makes the arrays; by default that of the job's output.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        number: int | None = None,
+        board: Board | None = None,
+        framework: Framework | None = None,
+    ) -> None:
+        self._job = job
+        self._number = number
+        self._board = board
+        if board is not None or job.skip_errors:
+            self._watch: Watch | None = Watch([0, 0, 0] if board is None else board, job.skip_errors)
+        else:
+            self._watch = None
+        teach(job.taught)
+        self._framework = framework
+        self.begin_epoch(job.shared_seed)
+
+    def begin_epoch(self, shared_seed: int | None) -> None:
+        """Start over; a stream is iterated anew."""
+        job = self._job
+        if shared_seed is not None and is_datapipe(job.dataset):
+            from headrace.frameworks.torch_datapipes import seed_graph
+
+            seed_graph(job.dataset, shared_seed)
+        collate, take, build = _collation_of(job, self._framework)
         self._fetcher: MapFetcher | IterableFetcher
         if job.iterable:
-            self._fetcher = IterableFetcher(job.dataset, collate, drop_last=job.drop_last)
+            self._fetcher = IterableFetcher(
+                job.dataset, collate, drop_last=job.drop_last, build=build, watch=self._watch
+            )
         else:
-            self._fetcher = MapFetcher(job.dataset, collate, batched=job.batched, take=take)
+            self._fetcher = MapFetcher(
+                job.dataset, collate, batched=job.batched, take=take, build=build, watch=self._watch
+            )
 
     def work(self, task: Task) -> Outcome:
         """Make the batch of a task. Whatever the user's code raises is part of the outcome."""
+        if self._watch is None:
+            return self._work(task)
+        self._watch.leave_out = task.leave_out
+        self._watch.board[POSITION] = -1
+        self._watch.board[TASK] = task.number + 1
+        try:
+            outcome = self._work(task)
+        finally:
+            self._watch.board[TASK] = 0
+            bad, self._watch.bad = self._watch.bad, []
+        if bad and isinstance(outcome, Finished):
+            return Finished(task.number, outcome.batch, self._described(bad, task))
+        return Skipped(task.number, self._described(bad, task)) if isinstance(outcome, Skipped) else outcome
+
+    def _work(self, task: Task) -> Outcome:
         try:
             return Finished(task.number, self._fetcher.fetch(task.keys))
         except EndOfStream:
             return Exhausted(task.number)
-        except StopIteration as error:
-            # It would end the epoch without a word, as it does inside a generator.
-            failure = RuntimeError("A dataset or collate_fn raised StopIteration.")
-            failure.__cause__ = error
-            return Failed(task.number, failure)
+        except (NoSampleLeft, Abandoned):
+            return Skipped(task.number, ())
         except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
-            return Failed(task.number, error)
+            failure: Exception = error
+            if isinstance(error, StopIteration):
+                # It would end the epoch without a word, as it does inside a generator.
+                failure = RuntimeError("A dataset or collate_fn raised StopIteration.")
+                failure.__cause__ = error
+            if self._job.skip_errors and self._watch is not None:
+                self._watch.bad.append((_readable(task.keys), failure))
+                return Skipped(task.number, ())
+            return Failed(task.number, failure)
+
+    def _described(self, bad: list[tuple[Any, Exception]], task: Task) -> tuple[BadSample, ...]:
+        return tuple(
+            BadSample(
+                key,
+                task.number,
+                self._number,
+                "".join(traceback.format_exception_only(type(error), error)).strip(),
+                "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+            )
+            for key, error in bad
+        )
+
+    def whereabouts(self, task: Task) -> str:
+        """Where an error of this task was raised, for people: which worker, which batch, which sample."""
+        position = -1 if self._watch is None else self._watch.board[POSITION]
+        return f"in DataLoader worker process {self._number} (pid {os.getpid()}), {place_of(task, position)}"
 
 
-def _collation_of(job: Job) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
-    """What makes batches of samples, and what takes whole batches from the dataset, if it can."""
+def place_of(task: Task, position: int) -> str:
+    """Which sample of which batch, in words; position -1 means that no single one is known."""
+    keys = _readable(task.keys)
+    batch = f"batch {task.number}"
+    if isinstance(keys, Pull):
+        return batch if position < 0 else f"{batch}, its sample {position}"
+    if isinstance(keys, (list, tuple)) and 0 <= position < len(keys):
+        return f"{batch}, sample {keys[position]!r}"
+    shown = repr(keys)
+    return f"{batch}, keys {shown if len(shown) <= 200 else shown[:200] + '…'}"
+
+
+def key_at(task: Task, position: int) -> Any:
+    """The key of one sample of a task, or all of them if no single one is known."""
+    keys = _readable(task.keys)
+    if isinstance(keys, (list, tuple)) and 0 <= position < len(keys):
+        return keys[position]
+    return None if isinstance(keys, Pull) else keys
+
+
+def _readable(keys: Any) -> Any:
+    return keys.array.tolist() if isinstance(keys, PackedIndices) else keys
+
+
+def _collation_of(
+    job: Job, framework: Framework | None
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Callable[[int], Builder] | None]:
+    """What collates samples, what takes whole batches from the dataset, and what collates samples as they arrive.
+
+    The latter two are None where there is no such way.
+    """
     collate_fn = job.collate_fn
     if collate_fn is not None and not job.convert and not isinstance(collate_fn, FrameworkCollate):
-        return collate_fn, None
-    collator = Collator(framework_of(job.output))
+        return collate_fn, None, None
+    collator = Collator(framework_of(job.output) if framework is None else framework)
     if isinstance(collate_fn, FrameworkCollate):
-        return partial(collate_fn.collate_into, collator=collator), None
+        return partial(collate_fn.collate_into, collator=collator), None, None
     if collate_fn is not None:
-        return lambda samples: collator.convert(collate_fn(samples), tuples_to_lists=False), None
+        return lambda samples: collator.convert(collate_fn(samples), tuples_to_lists=False), None, None
     if not job.batched:
-        return collator.convert, None
+        return collator.convert, None, None
     collate = default_collate_into(collator)
-    can_take = collate is collator and not job.iterable
-    return collate, find_take(job.dataset, collator.framework, collator.convert) if can_take else None
+    if collate is not collator:
+        return collate, None, None
+    take = None if job.iterable else find_take(job.dataset, collator.framework, collator.convert)
+    return collator, take, partial(RowBuilder, collator)

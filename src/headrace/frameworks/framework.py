@@ -23,6 +23,8 @@ class Framework(Protocol):
     """Makes batches of one array library."""
 
     name: str
+    allocate: Allocate
+    """Gives the memory for a batch's array."""
 
     def wrap(self, array: Array) -> Any:
         """The library's array over a NumPy array that nobody else holds; without a copy where possible."""

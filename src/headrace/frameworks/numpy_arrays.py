@@ -22,7 +22,7 @@ class NumpyArrays:
     name = "numpy"
 
     def __init__(self, allocate: Allocate = empty_aligned) -> None:
-        self._allocate = allocate
+        self.allocate = allocate
 
     def wrap(self, array: Array) -> Any:
         return array
@@ -31,7 +31,7 @@ class NumpyArrays:
         arrays = [as_array(sample) for sample in samples]
         if arrays[0].dtype.kind == "O":
             raise CollateTypeError(f"arrays of Python objects cannot be stacked, got dtype {arrays[0].dtype}.")
-        joined = join_rows(arrays, self._allocate)
+        joined = join_rows(arrays, self.allocate)
         if joined is None:
             check_equal_shapes(arrays)
             joined = np.stack(arrays)
@@ -51,7 +51,7 @@ class NumpyArrays:
 
     def pad(self, samples: Sequence[Any], multiple_of: int, value: float, batch_first: bool) -> tuple[Any, list[int]]:
         arrays = [as_array(sample) for sample in samples]
-        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self._allocate)
+        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self.allocate)
         return self.wrap(padded), lengths
 
     def convert(self, value: Any) -> Any:

@@ -28,7 +28,8 @@ else:
 
 _SPARSE_LAYOUTS = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 _NUMPY_NAMES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
-_NUMPY_DTYPES = frozenset(getattr(torch, name) for name in _NUMPY_NAMES.split())
+NUMPY_DTYPES = frozenset(getattr(torch, name) for name in _NUMPY_NAMES.split())
+SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TorchTensors:
@@ -37,7 +38,7 @@ class TorchTensors:
     name = "torch"
 
     def __init__(self, allocate: Allocate = empty_aligned) -> None:
-        self._allocate = allocate
+        self.allocate = allocate
         self._on_host = torch.empty(0).is_cpu  # the default device; `get_default_device` is slow to tell
 
     def wrap(self, array: Array) -> Any:
@@ -54,7 +55,7 @@ class TorchTensors:
         # torch keeps the layout of four-dimensional samples (channels last) when it stacks; NumPy would not.
         shared = len(samples) * first.nbytes >= _SHARED_AMONG_THREADS and torch.get_num_threads() > 1
         if not shared and (first.ndim < 4 or first.flags.c_contiguous):
-            joined = join_rows(samples, self._allocate)
+            joined = join_rows(samples, self.allocate)
             if joined is not None:
                 return self.wrap(joined)
         try:
@@ -79,7 +80,7 @@ class TorchTensors:
             arrays = [sample if isinstance(sample, np.ndarray) else sample.numpy() for sample in samples]
         except (TypeError, RuntimeError):  # on a device, in a graph, or of a type that NumPy lacks
             return _pad_tensors([self.convert(sample) for sample in samples], multiple_of, value, batch_first)
-        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self._allocate)
+        padded, lengths = pad_arrays(arrays, multiple_of, value, batch_first, self.allocate)
         return self.wrap(padded), lengths
 
     def convert(self, value: Any) -> Any:
@@ -122,11 +123,11 @@ def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         raise
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Whether NumPy can read the tensor's memory: on the host, in no graph, of a type that NumPy has."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad:
         return False
-    return not (tensor.is_conj() or tensor.is_neg() or tensor.dtype not in _NUMPY_DTYPES)
+    return not (tensor.is_conj() or tensor.is_neg() or tensor.dtype not in NUMPY_DTYPES)
 
 
 def _pad_tensors(
@@ -143,16 +144,13 @@ def _pad_tensors(
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value), lengths
 
 
-_SAME_SIZE_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 def gather_tensor_rows(source: torch.Tensor) -> Gather | None:
     """See `gather_of`. NumPy gathers, because torch would wake its thread pool for every batch."""
     dtype = source.dtype
-    if dtype not in _NUMPY_DTYPES and source.is_contiguous() and not source.is_quantized:
+    if dtype not in NUMPY_DTYPES and source.is_contiguous() and not source.is_quantized:
         # The same bits, as numbers that NumPy knows.
-        source = source.view(_SAME_SIZE_INTEGERS[dtype.itemsize])
-    gather = gather_rows(source.numpy()) if _is_plain(source) else None
+        source = source.view(SAME_SIZE_INTEGERS[dtype.itemsize])
+    gather = gather_rows(source.numpy()) if is_plain(source) else None
     if gather is None:
         return None
     if source.dtype == dtype:
@@ -162,7 +160,7 @@ def gather_tensor_rows(source: torch.Tensor) -> Gather | None:
 
 def can_pin(pin_memory_device: str) -> bool:
     """Whether page-locked memory is to be had here; warns, as torch does, where it was asked for in vain."""
-    accelerator = _current_accelerator()
+    accelerator = current_accelerator()
     if pin_memory_device:
         warnings.warn(
             f"pin_memory_device={pin_memory_device!r} is ignored: memory is pinned for the current accelerator "
@@ -182,7 +180,7 @@ def can_pin(pin_memory_device: str) -> bool:
     return accelerator not in (None, "mps")
 
 
-def _current_accelerator() -> str | None:
+def current_accelerator() -> str | None:
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:  # torch before 2.6
         return "cuda" if torch.cuda.is_available() else None

@@ -1,0 +1,156 @@
+"""Starts worker processes: whatever the start method, whatever the dataset is made of.
+
+Under `spawn` and `forkserver` the job travels by cloudpickle, so lambdas, bound methods, local classes and things that
+are defined in the script itself arrive by value. The script need not be imported again in the worker, so it needs no
+`if __name__ == "__main__"` guard, and what it imports (torch, for instance) is imported in a worker only if the dataset
+uses it. Only where that fails is the script imported, as `multiprocessing` does by default.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import pickle
+import threading
+import warnings
+from collections.abc import Callable
+from copyreg import dispatch_table
+from multiprocessing import reduction, spawn
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from headrace.base.errors import WorkerStartError
+
+_WORKER_MODULE = "headrace.engines.process_worker"
+
+GUARD_HINT = (
+    "The workers import the script that started them. Put the part of the script that runs the loader under\n"
+    '    if __name__ == "__main__":\n'
+    "or else every worker would start workers of its own."
+)
+
+
+class Descriptor:
+    """A file descriptor that is valid in the worker too, whatever the start method."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> Any:
+        return _receive_descriptor, (reduction.DupFd(self.fd),)
+
+
+def _receive_descriptor(duplicate: Any) -> Descriptor:
+    return Descriptor(duplicate.detach())
+
+
+class Parcel:
+    """An object that is sent to a worker by value, with cloudpickle."""
+
+    def __init__(self, content: Any, *, by_reference: bool = False) -> None:
+        self.content = content
+        self._by_reference = by_reference
+
+    def __reduce__(self) -> Any:
+        if self._by_reference:
+            return Parcel, (self.content,)
+        return _open_parcel, (_cloudpickle(self.content),)
+
+
+def _open_parcel(packed: bytes) -> Parcel:
+    return Parcel(pickle.loads(packed))
+
+
+def _cloudpickle(content: Any) -> bytes:
+    import cloudpickle
+
+    stream = io.BytesIO()
+    pickler = cloudpickle.CloudPickler(stream, 5)
+    # What multiprocessing can hand to a process that is being started: locks, queues, connections, torch's tensors.
+    pickler.dispatch_table = {
+        **dispatch_table,
+        **reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
+        **cloudpickle.CloudPickler.dispatch_table,
+    }
+    pickler.dump(content)
+    return stream.getvalue()
+
+
+def start_process(context: BaseContext, target: Callable[..., None], parcel: Any, args: tuple[Any, ...]) -> BaseProcess:
+    """A running process that calls `target(Parcel(parcel), *args)`.
+
+    Raises:
+        WorkerStartError: the parcel cannot be sent, or this process is itself being started without a guard.
+        OSError: there are no descriptors, no memory or no processes left.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise WorkerStartError(f"A DataLoader with workers must not be started while a worker starts. {GUARD_HINT}")
+    if context.get_start_method() == "fork":
+        return _start(context, target, (Parcel(parcel), *args))
+    _preload(context)
+    try:
+        with _main_left_alone():
+            return _start(context, target, (Parcel(parcel), *args))
+    except _PICKLE_ERRORS as by_value:
+        try:
+            return _start(context, target, (Parcel(parcel, by_reference=True), *args))
+        except _PICKLE_ERRORS as by_reference:
+            raise WorkerStartError(
+                "The dataset, collate_fn and worker_init_fn must be picklable to be sent to a worker under the start "
+                f"method {context.get_start_method()!r}, but: {by_reference}. By value: {by_value}. Open files, "
+                "connections and locks in the worker (in __iter__, or on first use in __getitem__)."
+            ) from by_reference
+
+
+_PICKLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError)
+
+
+def _start(context: BaseContext, target: Callable[..., None], args: tuple[Any, ...]) -> BaseProcess:
+    process: BaseProcess = context.Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        # Python 3.12 warns of every fork in a process with threads; torch's and NumPy's own are always there.
+        warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+        process.start()
+    return process
+
+
+def _preload(context: BaseContext) -> None:
+    """Let the fork server import what every worker needs, if it is not running and nobody else chose."""
+    if context.get_start_method() == "forkserver":
+        from multiprocessing import forkserver
+
+        server: Any = forkserver._forkserver
+        if server._preload_modules == ["__main__"]:
+            context.set_forkserver_preload([_WORKER_MODULE])
+
+
+class _Starting(threading.local):
+    leaves_main_alone = False
+
+
+_starting = _Starting()
+
+
+class _main_left_alone:  # noqa: N801 (used like a function)
+    """While it is entered, processes that this thread starts do not import the script of this one."""
+
+    def __enter__(self) -> None:
+        if spawn.get_preparation_data is not _preparation_data:
+            spawn.get_preparation_data = _preparation_data
+        _starting.leaves_main_alone = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        _starting.leaves_main_alone = False
+
+
+_original_preparation_data = spawn.get_preparation_data
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    """What `multiprocessing` tells a new process; for everybody else as ever."""
+    data = _original_preparation_data(name)
+    if _starting.leaves_main_alone:
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data

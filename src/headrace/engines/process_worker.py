@@ -1,0 +1,225 @@
+"""The life of a worker process."""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import gc
+import multiprocessing
+import os
+import pickle
+import select
+import signal
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.errors import WorkerError
+from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Stop, Task
+from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
+from headrace.base.world import WorkerInfo, enter_worker_process
+from headrace.batch.fetch import STOP
+from headrace.engines.duplicates import Fingerprints
+from headrace.engines.engine import Job
+from headrace.engines.launch import Descriptor, Parcel
+from headrace.engines.remote_errors import PackedError, pack_error
+from headrace.engines.worker import Worker
+from headrace.frameworks.deferred import deferred_framework
+from headrace.transport.arena import WorkerArena
+from headrace.transport.channel import WorkerChannel
+from headrace.transport.packing import pack
+from headrace.transport.pickling import encode
+
+STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
+LOST_CONNECTION = 71
+"""The exit code of a worker whose connection to the loader was closed under it."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """How a worker takes over from one that died.
+
+    Attributes:
+        states: of the random generators, before the first task or the replay; None means freshly seeded.
+        replay: the tasks of this epoch that were done already, which a stream must go through again.
+    """
+
+    states: States | None
+    replay: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker process gets besides its job.
+
+    Attributes:
+        keeps_states: whether the states of the random generators are reported after each task.
+    """
+
+    number: int
+    workers: int
+    channel: Descriptor
+    arena: Descriptor
+    arena_bytes: int
+    stacks: Descriptor
+    keeps_states: bool
+    resume: Resume | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker sends: an outcome or `Begun`, and the states of its generators afterwards if they are kept."""
+
+    message: Finished | Any
+    states: States | None = None
+
+    def __reduce__(self) -> Any:
+        return Report, (self.message, self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRemotely:
+    """A `Failed` whose error is packed."""
+
+    number: int
+    error: PackedError
+
+
+def run(parcel: Parcel, assignment: Assignment) -> None:
+    """Work until told to stop, or until the loader is gone."""
+    _settle(assignment)
+    try:
+        _WorkerProcess(parcel.content, assignment).serve()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the loader is gone
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            os._exit(LOST_CONNECTION)
+        raise
+
+
+def _settle(assignment: Assignment) -> None:
+    """Make the process a worker: its signals, its end, and what it inherited."""
+    gc.freeze()  # collecting what a fork inherited would only copy it
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # it may load with workers too
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, _ignore)  # Ctrl-C goes to all; the loader ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(STACK_SIGNAL, file=assignment.stacks.fd, all_threads=True)
+    fd = assignment.channel.fd
+    threading.Thread(target=_leave_with_loader, args=(fd,), name="headrace-watch-loader", daemon=True).start()
+
+
+def _ignore(*_: object) -> None:
+    """Not SIG_IGN, which the programs that a dataset starts would inherit."""
+
+
+def _leave_with_loader(fd: int) -> None:
+    """End this process when the loader's side of the channel is gone, whatever the user's code is doing."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    for _, event in poll.poll():
+        if event & select.POLLHUP:
+            os._exit(1)
+
+
+class _WorkerProcess:
+    def __init__(self, job: Job, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._channel = WorkerChannel(assignment.channel.fd)
+        self._arena = WorkerArena(assignment.arena.fd, assignment.arena_bytes)
+        self._worker: Worker | None = None
+        self._failure: BaseException | None = None
+        self._job = job
+        self._fingerprints = Fingerprints(job, assignment.workers)
+        self._sent_states: States | None = None
+
+    def serve(self) -> None:
+        resume = self._assignment.resume
+        self._start(resume)
+        self._send(Begun(0))
+        while True:
+            match pickle.loads(self._channel.receive()):
+                case Task() as task:
+                    outcome = self._work(task)
+                    if not self._arena.board[STOP]:  # else nobody wants it
+                        self._send_outcome(task, outcome)
+                    del task, outcome
+                case BeginEpoch() as epoch:
+                    self._begin(epoch)
+                case Stop():
+                    return
+
+    def _start(self, resume: Resume | None) -> None:
+        """What fails here is the outcome of the first task, as in torch."""
+        number, workers = self._assignment.number, self._assignment.workers
+        job = self._job
+        seed = seed_worker(job.base_seed, number)
+        enter_worker_process(WorkerInfo(number, workers, seed, job.dataset))
+        try:
+            if job.init_fn is not None:
+                job.init_fn(number)
+            if resume is not None and resume.states is not None:
+                restore_generators(resume.states)
+            # Functions that a user has registered want to see the framework's own arrays.
+            defer = not job.taught
+            framework = deferred_framework(job.output, self._arena.allocate) if defer else None
+            self._worker = Worker(job, number, self._arena.board, framework)
+            for task in resume.replay if resume is not None else ():
+                self._worker.work(task)
+        except Exception as error:  # noqa: BLE001
+            self._failure = error
+
+    def _begin(self, epoch: BeginEpoch) -> None:
+        states = generator_states() if self._assignment.keeps_states else None
+        if self._worker is not None:
+            try:
+                self._worker.begin_epoch(epoch.shared_seed)
+            except Exception as error:  # noqa: BLE001
+                self._failure = error
+        self._channel.send(encode(-1, Report(Begun(epoch.number), states), self._arena))
+
+    def _work(self, task: Task) -> Outcome:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            return Failed(task.number, failure)
+        if self._worker is None:
+            return Failed(task.number, WorkerError(f"Worker {self._assignment.number} could not start."))
+        return self._fingerprints.stamp(self._worker.work(task))
+
+    def _send_outcome(self, task: Task, outcome: Outcome) -> None:
+        if isinstance(outcome, Finished):
+            try:
+                packed = Finished(outcome.number, pack(outcome.batch), outcome.bad, outcome.fingerprint)
+                message = self._encode(packed, task.number)
+            except Exception as error:  # noqa: BLE001 (whatever pickling raises)
+                kind = type(outcome.batch).__name__
+                unsendable = TypeError(f"The batch, a {kind}, cannot be sent to the loader: {error}")
+                unsendable.__cause__ = error
+                outcome = Failed(task.number, unsendable)
+            else:
+                self._channel.send(message)
+                return
+        if isinstance(outcome, Failed):
+            self._send(FailedRemotely(task.number, pack_error(outcome.error, self._where(task))), task.number)
+        else:
+            self._send(outcome, task.number)
+
+    def _where(self, task: Task) -> str:
+        if self._worker is None:
+            return f"in DataLoader worker process {self._assignment.number} (pid {os.getpid()}), as it started"
+        return self._worker.whereabouts(task)
+
+    def _send(self, message: Any, number: int = -1) -> None:
+        self._channel.send(self._encode(message, number))
+
+    def _encode(self, message: Any, number: int) -> bytes:
+        states = self._changed_states() if self._assignment.keeps_states else None
+        return encode(number, Report(message, states), self._arena)
+
+    def _changed_states(self) -> States | None:
+        states = generator_states()
+        if states == self._sent_states:
+            return None
+        self._sent_states = states
+        return states

@@ -1,0 +1,393 @@
+"""Runs tasks in worker processes: torch's meaning of `num_workers`."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import pickle
+import select
+import socket
+import threading
+import warnings
+import weakref
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
+
+from headrace.base.errors import WorkerDiedError, WorkerError, WorkerStartError, WorkerTimeoutError
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
+from headrace.base.seeding import States
+from headrace.batch.fetch import POSITION, STOP, TASK
+from headrace.data.memory_hint import warn_of_huge_containers
+from headrace.engines.engine import Interrupted, Job
+from headrace.engines.launch import Descriptor, start_process
+from headrace.engines.process_worker import Assignment, FailedRemotely, Report, Resume, run
+from headrace.engines.reports import describe_death, describe_wait, no_descriptors_left
+from headrace.engines.shutdown import end_processes
+from headrace.engines.worker import key_at, place_of
+from headrace.transport.arena import LoaderArena
+from headrace.transport.channel import LoaderChannel
+from headrace.transport.pickling import decode, number_of
+from headrace.transport.segment import create_segment
+
+_STALL_S = 60.0
+_LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
+
+
+@dataclass(eq=False)
+class WorkerHandle:
+    """The loader's side of one worker process."""
+
+    number: int
+    process: BaseProcess
+    channel: LoaderChannel
+    arena: LoaderArena
+    is_ready: bool = False
+    in_flight: dict[int, Task] = field(default_factory=dict)
+    done: list[Task] = field(default_factory=list)  # of a stream, in this epoch
+    states: States | None = None  # of its generators, after the last task that came back
+    states_at_start: States | None = None  # of the epoch
+
+    def at_work(self) -> tuple[Task, int] | None:
+        """The task and the position of the sample that it is at, or was at when it died."""
+        task = self.in_flight.get(self.arena.board[TASK] - 1)
+        return None if task is None else (task, self.arena.board[POSITION])
+
+
+class ProcessEngine:
+    """Every worker is a process with its own copy of the dataset.
+
+    Args:
+        context: how to start processes: a `multiprocessing` context; None is the default one.
+        timeout: seconds without any outcome after which `receive` raises; 0 waits for ever, and warns after a minute.
+        restart: whether a worker that died is replaced; its tasks are done again, with the same results.
+    """
+
+    works_ahead = True
+
+    def __init__(
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        context: BaseContext | None = None,
+        timeout: float = 0,
+        restart: bool = False,
+    ) -> None:
+        self.workers = workers
+        self.capacity = workers * prefetch_factor
+        self._context: BaseContext = multiprocessing.get_context() if context is None else context
+        self._timeout = timeout
+        self._restart = restart
+        self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+        self._receiving = threading.RLock()  # held while waiting; `close` may come from another thread
+        self._books = threading.RLock()  # held while looking at handles; `submit` may come from another thread
+        self._is_closed = True
+        self._is_interrupted = False
+        self._wake_write = -1
+
+    def start(self, job: Job) -> None:
+        self.close()
+        if self._context.get_start_method() == "fork":
+            warn_of_huge_containers(job.dataset, self.workers)
+        self._job = job
+        self._shared_seed = job.shared_seed
+        self._epoch = 0
+        self._broken: WorkerError | None = None
+        self._ready: deque[Outcome] = deque()
+        self._begun: set[int] = set()
+        self._handles: dict[int, WorkerHandle] = {}
+        self._deaths: set[tuple[int, int, int]] = set()  # epoch, task, position
+        self._false_starts = 0
+        self._bad: dict[int, tuple[BadSample, ...]] = {}
+        self._has_warned = False
+        self._poll = select.poll()
+        self._by_fd: dict[int, WorkerHandle] = {}
+        try:
+            self._wake_read, self._wake_write = os.pipe()
+            self._close = weakref.finalize(
+                self, _end, os.getpid(), self._handles, (self._wake_read, self._wake_write), stacks := []
+            )
+            self._poll.register(self._wake_read, select.POLLIN)
+            self._stacks = _anonymous_file()
+            stacks.append(self._stacks)
+            self._is_closed = False
+            for number in range(self.workers):
+                self._launch(number, None)
+        except OSError as error:
+            self.close()
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise no_descriptors_left(self.workers) from error
+            raise WorkerStartError(f"A worker process could not be started: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _launch(self, number: int, resume: Resume | None) -> None:
+        ours, theirs = socket.socketpair()
+        segment = -1
+        try:
+            segment, n_bytes = create_segment(self.workers)
+            channel, arena = LoaderChannel(ours), LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
+            assignment = Assignment(
+                number,
+                self.workers,
+                Descriptor(theirs.fileno()),
+                Descriptor(segment),
+                n_bytes,
+                Descriptor(self._stacks),
+                keeps_states=self._restart,
+                resume=resume,
+            )
+            process = start_process(self._context, run, self._job, (assignment,))
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if segment >= 0:
+                os.close(segment)
+        handle = WorkerHandle(number, process, channel, arena)
+        self._handles[number] = handle
+        for fd in (channel.fileno(), process.sentinel):
+            self._by_fd[fd] = handle
+            self._poll.register(fd, select.POLLIN)
+
+    def submit(self, task: Task) -> None:
+        message = _dump(task)
+        with self._books:
+            if self._broken is not None:
+                raise self._broken
+            handle = self._handles[task.lane]
+            handle.in_flight[task.number] = task
+            handle.channel.send(message)
+            if handle.channel.has_unsent:
+                self._wake()  # whoever waits must wait for the worker to take the rest, too
+
+    def receive(self) -> Outcome:
+        with self._receiving:
+            while not self._ready:
+                self._wait()
+            return self._ready.popleft()
+
+    def begin_epoch(self, shared_seed: int | None = None) -> None:
+        with self._receiving:
+            self._epoch += 1
+            self._shared_seed = shared_seed
+            self._begun.clear()
+            message = _dump(BeginEpoch(self._epoch, shared_seed))
+            # What is in flight is worked on all the same: it moves the workers' random generators, as in torch.
+            for handle in self._handles.values():
+                handle.channel.send(message)
+            while len(self._begun) < self.workers:
+                self._wait()
+            self._ready.clear()
+            self._bad.clear()
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
+        self._wake()
+
+    def close(self) -> None:
+        if not self._close.alive:
+            return
+        self._is_closed = True
+        self._wake()
+        with self._receiving:  # the thread that waits in `receive` has left it
+            self._close()
+
+    def _wake(self) -> None:
+        """Let `_wait` look at everything again."""
+        with suppress(OSError):
+            os.write(self._wake_write, b"!")
+
+    def _wait(self) -> None:
+        """Take in what has come, or wait for it."""
+        if self._broken is not None:
+            raise self._broken
+        if self._is_closed:
+            raise WorkerError("The workers have been closed.")
+        for handle in self._handles.values():
+            if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
+                self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
+        events = self._poll.poll((self._timeout or _STALL_S) * 1000)
+        if self._is_interrupted:
+            self._is_interrupted = False
+            raise Interrupted
+        if not events:
+            self._complain()
+        with self._books:
+            self._handle_events(events)
+
+    def _handle_events(self, events: list[tuple[int, int]]) -> None:
+        dead = []
+        for fd, event in events:
+            if fd == self._wake_read:
+                os.read(fd, 4096)
+                continue
+            handle = self._by_fd.get(fd)
+            if handle is None:
+                continue
+            if fd == handle.channel.fileno():
+                if event & select.POLLOUT:
+                    handle.channel.flush()
+                    if not handle.channel.has_unsent:
+                        self._poll.modify(fd, select.POLLIN)
+                self._take_in(handle)
+                if event & select.POLLHUP:
+                    self._poll.unregister(fd)  # its end is told by the process itself
+                    del self._by_fd[fd]
+            else:
+                dead.append(handle)
+        for handle in dead:
+            self._on_death(handle)
+
+    def _take_in(self, handle: WorkerHandle) -> None:
+        for message in handle.channel.messages():
+            number = number_of(message)
+            try:
+                report = decode(message, handle.arena)
+            except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
+                report = Report(Failed(number, error))
+            self._take_in_report(handle, report)
+
+    def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
+        message = report.message
+        if isinstance(message, Begun):
+            handle.is_ready = True
+            self._false_starts = 0
+            if message.epoch == self._epoch > 0:
+                self._begun.add(handle.number)
+                handle.states_at_start = report.states
+                handle.in_flight.clear()
+                handle.done.clear()
+            handle.states = report.states or handle.states
+            return
+        handle.states = report.states or handle.states
+        task = handle.in_flight.pop(message.number, None)
+        if task is None:
+            return  # of an epoch that was given up
+        if self._restart and self._job.iterable:
+            handle.done.append(task)
+        if isinstance(message, FailedRemotely):
+            self._ready.append(Failed(message.number, message.error.rebuild()))
+            return
+        bad = self._bad.pop(message.number, ())
+        if bad and isinstance(message, Finished):
+            message = Finished(message.number, message.batch, (*bad, *message.bad))
+        elif bad and isinstance(message, Skipped):
+            message = Skipped(message.number, (*bad, *message.bad))
+        self._ready.append(message)
+
+    def _on_death(self, handle: WorkerHandle) -> None:
+        self._take_in(handle)
+        at_work = handle.at_work()
+        handle.process.join()
+        death = describe_death(handle.number, handle.process, at_work, handle.is_ready)
+        self._forget(handle)
+        if not self._restart:
+            self._break(WorkerDiedError(death))
+        self._false_starts += not handle.is_ready
+        if self._false_starts > self.workers:
+            self._break(WorkerDiedError(f"{death} It does so whenever it is started."))
+        if at_work is not None:
+            self._blame(handle, *at_work, death)
+        if self._job.iterable:
+            resume = Resume(handle.states_at_start, tuple(handle.done))
+        else:
+            resume = Resume(handle.states)
+        self._launch(handle.number, resume)
+        heir = self._handles[handle.number]
+        heir.done, heir.states, heir.states_at_start = handle.done, handle.states, handle.states_at_start
+        for task in handle.in_flight.values():
+            heir.in_flight[task.number] = task
+            heir.channel.send(_dump(task))
+        if self._epoch > 0 and handle.number not in self._begun:
+            heir.channel.send(_dump(BeginEpoch(self._epoch, self._shared_seed)))
+
+    def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str) -> None:
+        """Note which sample a worker died at. The second time, the sample is bad, and is not tried again."""
+        place = (self._epoch, task.number, position)
+        if place not in self._deaths:
+            self._deaths.add(place)
+            return
+        text = f"{death} It was the second worker to die at {place_of(task, position)}."
+        bad = BadSample(key_at(task, position), task.number, handle.number, f"WorkerDiedError: {text}", text)
+        if not self._job.skip_errors or self._job.iterable:
+            del handle.in_flight[task.number]
+            if self._job.iterable:
+                self._break(WorkerDiedError(text))
+            self._ready.append(Failed(task.number, WorkerDiedError(text)))
+        elif position < 0 or not self._job.batched:
+            del handle.in_flight[task.number]
+            self._ready.append(Skipped(task.number, (*self._bad.pop(task.number, ()), bad)))
+        else:
+            self._bad[task.number] = (*self._bad.get(task.number, ()), bad)
+            handle.in_flight[task.number] = Task(task.number, task.keys, task.lane, (*task.leave_out, position))
+
+    def _forget(self, handle: WorkerHandle) -> None:
+        for fd in (handle.channel.fileno(), handle.process.sentinel):
+            if self._by_fd.pop(fd, None) is not None:
+                self._poll.unregister(fd)
+        handle.channel.close()
+        handle.process.close()
+        handle.arena.retire()
+        del self._handles[handle.number]
+
+    def _break(self, error: WorkerError) -> NoReturn:
+        self._broken = error
+        self._close()
+        raise error
+
+    def _complain(self) -> None:
+        """Nothing has come for long: raise, or warn once if there is no time-out."""
+        text = describe_wait(self._handles.values(), self._stacks, self._timeout or _STALL_S)
+        if self._timeout:
+            raise WorkerTimeoutError(f"DataLoader timed out after {self._timeout} seconds. {text}")
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"No batch has come for {_STALL_S:.0f} seconds. {text}", stacklevel=2)
+
+
+def _dump(message: Any) -> bytes:
+    try:
+        return pickle.dumps(message, 5)
+    except Exception:  # noqa: BLE001 (keys of a type that only cloudpickle can send)
+        import cloudpickle
+
+        dumped: bytes = cloudpickle.dumps(message)
+        return dumped
+
+
+def _anonymous_file() -> int:
+    try:
+        return os.memfd_create("headrace-stacks", os.MFD_CLOEXEC)
+    except AttributeError:
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
+def _nothing() -> None:
+    pass
+
+
+def _end(owner: int, handles: dict[int, WorkerHandle], wake: tuple[int, int], files: list[int]) -> None:
+    """End all workers; in a forked child of the owner, nothing is its to end."""
+    if os.getpid() != owner:
+        return
+    for handle in handles.values():
+        handle.arena.board[STOP] = 1
+        handle.channel.send_last(_dump(Stop()))
+    end_processes([handle.process for handle in handles.values()])
+    for handle in handles.values():
+        handle.channel.close()
+        handle.arena.retire()
+    handles.clear()
+    for fd in (*wake, *files):
+        os.close(fd)

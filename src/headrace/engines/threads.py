@@ -1,0 +1,184 @@
+"""Runs tasks in threads of this process: for work that lets go of the GIL, or where processes cost too much."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+import time
+import traceback
+import weakref
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from headrace.base.errors import WorkerError, WorkerTimeoutError
+from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
+from headrace.base.world import WorkerInfo, enter_worker_thread
+from headrace.batch.fetch import POSITION, STOP, TASK, Board
+from headrace.engines.duplicates import Fingerprints
+from headrace.engines.engine import Interrupted, Job
+from headrace.engines.worker import Worker, place_of
+
+_GRACE_S = 5.0
+
+
+class ThreadEngine:
+    """Every worker is a thread with a shallow copy of the dataset; samples and batches are not copied at all.
+
+    The global random generators belong to all threads together, so they are not seeded here.
+
+    Args:
+        timeout: seconds without any outcome after which `receive` raises; 0 waits for ever.
+    """
+
+    works_ahead = True
+
+    def __init__(self, workers: int, prefetch_factor: int, timeout: float = 0) -> None:
+        self.workers = workers
+        self.capacity = workers * prefetch_factor
+        self._timeout = timeout
+        self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+
+    def start(self, job: Job) -> None:
+        self.close()
+        self._outcomes: SimpleQueue[Outcome | Begun | None] = SimpleQueue()
+        self._inboxes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(self.workers)]
+        self._boards: list[Board] = [[0, 0, 0] for _ in range(self.workers)]
+        self._in_flight: dict[int, Task] = {}
+        self._epoch = 0
+        self._threads = [
+            threading.Thread(
+                target=_run,
+                args=(job, number, self.workers, self._boards[number], self._inboxes[number], self._outcomes),
+                name=f"headrace-worker-{number}",
+                daemon=True,
+            )
+            for number in range(self.workers)
+        ]
+        self._close = weakref.finalize(self, _stop, self._threads, self._boards, self._inboxes, self._outcomes)
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: Task) -> None:
+        self._in_flight[task.number] = task
+        self._inboxes[task.lane].put(task)
+
+    def receive(self) -> Outcome:
+        try:
+            outcome = self._outcomes.get(timeout=self._timeout or None)
+        except Empty:
+            raise WorkerTimeoutError(self._describe_wait()) from None
+        if outcome is None:
+            raise Interrupted
+        assert not isinstance(outcome, Begun)
+        del self._in_flight[outcome.number]
+        return outcome
+
+    def begin_epoch(self, shared_seed: int | None = None) -> None:
+        self._epoch += 1
+        for inbox in self._inboxes:
+            inbox.put(BeginEpoch(self._epoch, shared_seed))
+        missing = self.workers
+        while missing:
+            missing -= isinstance(self._outcomes.get(), Begun)
+        self._in_flight.clear()
+
+    def interrupt(self) -> None:
+        self._outcomes.put(None)
+
+    def close(self) -> None:
+        self._close()
+
+    def _describe_wait(self) -> str:
+        lines = [f"DataLoader timed out after {self._timeout} seconds"]
+        frames = sys._current_frames()
+        for number, (thread, board) in enumerate(zip(self._threads, self._boards, strict=True)):
+            task = self._in_flight.get(board[TASK] - 1)
+            frame = frames.get(thread.ident or 0)
+            if task is None or frame is None:
+                continue
+            stack = "".join(traceback.format_stack(frame))
+            lines.append(f"Worker {number} is at work on {place_of(task, board[POSITION])}:\n{stack}")
+        return "\n".join(lines)
+
+
+def _run(
+    job: Job,
+    number: int,
+    workers: int,
+    board: Board,
+    inbox: SimpleQueue[Any],
+    outcomes: SimpleQueue[Outcome | Begun | None],
+) -> None:
+    """The life of a worker. What fails before the first task is the outcome of that task."""
+    worker: Worker | None = None
+    failure: BaseException | None = None
+    fingerprints = Fingerprints(job, workers)
+    try:
+        job = replace(job, dataset=_own(job.dataset))
+        enter_worker_thread(WorkerInfo(number, workers, job.base_seed + number, job.dataset))
+        if job.init_fn is not None:
+            job.init_fn(number)
+        worker = Worker(job, number, board)
+    except Exception as error:  # noqa: BLE001
+        failure = error
+    while True:
+        match inbox.get():
+            case Task() as task:
+                if worker is None or failure is not None:
+                    outcomes.put(Failed(task.number, failure or WorkerError(f"Worker {number} could not start.")))
+                    failure = None
+                    continue
+                try:
+                    outcome = worker.work(task)
+                except BaseException as error:  # noqa: BLE001 (a thread that leaves would keep the loop waiting)
+                    outcome = Failed(task.number, error)
+                if isinstance(outcome, Failed):
+                    add_note(outcome.error, f"raised {worker.whereabouts(task)}".replace("process", "thread"))
+                outcomes.put(fingerprints.stamp(outcome))
+                del outcome, task
+            case BeginEpoch(number=epoch, shared_seed=shared_seed):
+                if worker is not None:
+                    try:
+                        worker.begin_epoch(shared_seed)
+                    except Exception as error:  # noqa: BLE001
+                        failure = error
+                outcomes.put(Begun(epoch))
+            case Stop():
+                return
+
+
+def _own(dataset: Any) -> Any:
+    """A copy for one worker, so that `worker_init_fn` may change its attributes; its contents are shared."""
+    try:
+        return copy.copy(dataset)
+    except Exception:  # noqa: BLE001 (a dataset that cannot be copied is shared)
+        return dataset
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Tell more about an error where Python can show it (since 3.11)."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _stop(
+    threads: list[threading.Thread],
+    boards: list[Board],
+    inboxes: list[SimpleQueue[Any]],
+    outcomes: SimpleQueue[Outcome | Begun | None],
+) -> None:
+    """Let every thread leave after the sample it is at; one that takes too long is left behind, as a daemon."""
+    for board, inbox in zip(boards, inboxes, strict=True):
+        board[STOP] = 1
+        inbox.put(Stop())
+    outcomes.put(None)
+    deadline = time.monotonic() + _GRACE_S
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,217 @@
+"""The shared memory of one worker: blocks that the worker fills and the loader gives back, used again and again.
+
+The worker owns the blocks. It takes a free one, fills it, and sends the loader a reference. The loader hands out views
+of it; when the last view is gone, it marks the block as free in a table that lies in the shared memory too. No message
+is needed for that, and no block is used again while either side holds a view.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headrace.frameworks.framework import Array, empty_aligned
+from headrace.transport.segment import is_backed_by_file, map_segment
+
+if TYPE_CHECKING:
+    import mmap
+
+_FREE, _HELD, _SENT = range(3)
+_BOARD_BYTES = 64
+_MAX_BLOCKS = 8192
+_MAX_LEASES = 256
+_DATA_START = 2**14  # a multiple of every page size there is
+_ALIGNMENT = 4096
+_WASTE = 4  # a free block may be used for something this many times smaller
+WORTH_SHARING = 2**15
+"""Smaller buffers travel in the message: a lease costs more than a copy."""
+
+
+class BlockRef(NamedTuple):
+    """Where in the arena a buffer lies."""
+
+    block: int
+    offset: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class _Layout:
+    memory: mmap.mmap
+
+    def board(self) -> memoryview:
+        return memoryview(self.memory)[:_BOARD_BYTES].cast("q")
+
+    def states(self) -> memoryview:
+        return memoryview(self.memory)[_BOARD_BYTES : _BOARD_BYTES + _MAX_BLOCKS]
+
+
+class WorkerArena:
+    """The worker's side: hands out memory for batches."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._reserve = fd if is_backed_by_file(fd) else None
+        self._memory = map_segment(fd, size)
+        layout = _Layout(self._memory)
+        self.board = layout.board()
+        self._states = layout.states()
+        self._end = _DATA_START
+        self._size = size
+        self._free: list[tuple[int, int, int]] = []  # size, block, offset; sorted
+        self._blocks: list[tuple[int, int]] = []  # size and offset of every block
+        self._views: dict[int, weakref.ref[Array]] = {}  # what the worker itself still sees of the blocks in use
+        self._by_address: dict[int, int] = {}
+        everything = np.frombuffer(self._memory, np.uint8)
+        self._address = everything.ctypes.data
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Like `np.empty`, in the arena if it is large enough to matter and there is room."""
+        n_bytes = dtype.itemsize
+        for n in shape:
+            n_bytes *= n
+        view = self.take(n_bytes) if n_bytes >= WORTH_SHARING and not dtype.hasobject else None
+        return empty_aligned(shape, dtype) if view is None else view.view(dtype).reshape(shape)
+
+    def take(self, n_bytes: int) -> Array | None:
+        """A free block as bytes; None if there is no room."""
+        block = self._find(n_bytes)
+        if block is None:
+            return None
+        self._states[block] = _HELD
+        offset = self._blocks[block][1]
+        view = np.frombuffer(self._memory, np.uint8, n_bytes, offset)
+        self._views[block] = weakref.ref(view, partial(_forget, self._states, block))
+        self._by_address[self._address + offset] = block
+        return view
+
+    def send(self, buffer: memoryview) -> BlockRef | None:
+        """A reference to these bytes for the loader; they are copied if they are not in the arena. None: no room."""
+        source = np.frombuffer(buffer, np.uint8)
+        block = self._by_address.get(source.ctypes.data)
+        if block is None or self._states[block] != _HELD or self._blocks[block][0] < source.nbytes:
+            view = self.take(source.nbytes)
+            if view is None:
+                return None
+            view[:] = source
+            block = self._by_address[view.ctypes.data]
+        self._states[block] = _SENT
+        return BlockRef(block, self._blocks[block][1], source.nbytes)
+
+    def take_back(self, ref: BlockRef) -> None:
+        """The reference was not sent after all."""
+        view = self._views[ref.block]()
+        self._states[ref.block] = _FREE if view is None else _HELD
+
+    def _find(self, n_bytes: int) -> int | None:
+        block = self._find_free(n_bytes)
+        if block is None:
+            self._collect()
+            block = self._find_free(n_bytes)
+        return self._carve(n_bytes) if block is None else block
+
+    def _find_free(self, n_bytes: int) -> int | None:
+        i = bisect_left(self._free, (n_bytes, -1, -1))
+        if i == len(self._free) or self._free[i][0] > _WASTE * n_bytes:
+            return None
+        return self._free.pop(i)[1]
+
+    def _collect(self) -> None:
+        """Find the blocks that neither side sees any more."""
+        for block in [b for b, view in self._views.items() if self._states[b] == _FREE and view() is None]:
+            size, offset = self._blocks[block]
+            del self._views[block]
+            del self._by_address[self._address + offset]
+            insort(self._free, (size, block, offset))
+
+    def _carve(self, n_bytes: int) -> int | None:
+        """A new block. Sizes are rounded up, so that batches of nearly the same size can use each other's."""
+        step = max(_ALIGNMENT, 1 << max(n_bytes.bit_length() - 4, 0))
+        size = -(-n_bytes // step) * step
+        if self._end + size > self._size or len(self._blocks) == _MAX_BLOCKS:
+            return None
+        if self._reserve is not None:
+            try:
+                os.posix_fallocate(self._reserve, self._end, size)
+            except OSError:
+                return None  # the file system is full
+        self._blocks.append((size, self._end))
+        self._end += size
+        return len(self._blocks) - 1
+
+
+def _forget(states: memoryview, block: int, view: Any) -> None:
+    if states[block] == _HELD:  # made, and never sent
+        states[block] = _FREE
+
+
+class LoaderArena:
+    """The loader's side: views of what the worker has sent.
+
+    Args:
+        most_leased: bytes that may be held by the user at one time; what comes beyond that is copied.
+    """
+
+    def __init__(self, fd: int, size: int, most_leased: int) -> None:
+        self._memory = map_segment(fd, size)
+        layout = _Layout(self._memory)
+        self.board = layout.board()
+        self._states = layout.states()
+        self._most_leased = most_leased
+        self._leases: dict[int, tuple[weakref.ref[Array], int]] = {}
+        self._end = _DATA_START
+
+    def lease(self, ref: BlockRef) -> Array:
+        """The bytes of a block, which the worker leaves alone as long as any view of them lives."""
+        view = np.frombuffer(self._memory, np.uint8, ref.n_bytes, ref.offset)
+        self._end = max(self._end, ref.offset + ref.n_bytes)
+        leased = sum([n_bytes for _, n_bytes in self._leases.values()])
+        if leased + ref.n_bytes > self._most_leased or len(self._leases) >= _MAX_LEASES:
+            copied = empty_aligned(view.shape, view.dtype)
+            copied[:] = view
+            self._states[ref.block] = _FREE
+            return copied
+        end = partial(_end_lease, self._states, self._leases, ref.block)
+        self._leases[ref.block] = weakref.ref(view, end), ref.n_bytes
+        return view
+
+    def release(self, ref: BlockRef) -> None:
+        """Give back a block that nobody will look at."""
+        self._states[ref.block] = _FREE
+
+    def retire(self) -> None:
+        """The worker is gone: give back all memory but what is leased, which lives as long as its views."""
+        if not self._leases:
+            return
+        import mmap
+
+        remove = getattr(mmap, "MADV_REMOVE", None)
+        if remove is None:
+            return
+        kept = sorted(self._kept_ranges())
+        start = _DATA_START
+        for kept_start, kept_end in [*kept, (self._end, self._end)]:
+            n_bytes = (kept_start - start) // mmap.PAGESIZE * mmap.PAGESIZE
+            if n_bytes > 0:
+                self._memory.madvise(remove, start, n_bytes)
+            start = -(-kept_end // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def _kept_ranges(self) -> list[tuple[int, int]]:
+        base = np.frombuffer(self._memory, np.uint8).ctypes.data
+        ranges = []
+        for lease, n_bytes in list(self._leases.values()):
+            view = lease()
+            if view is not None:
+                start = view.ctypes.data - base
+                ranges.append((start, start + n_bytes))
+        return ranges
+
+
+def _end_lease(states: memoryview, leases: dict[int, Any], block: int, view: Any) -> None:
+    del leases[block]
+    states[block] = _FREE
