@@ -140,7 +140,7 @@ def measure_growth(name: str, n: int) -> dict[str, float]:
 
 def growth_in_new_interpreter(name: str, n: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.shared_list", name, str(n)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
 
 

@@ -79,8 +79,16 @@ def warn_of_huge_containers(dataset: Any, num_workers: int) -> None:
             f"page as it reads: up to {num_workers} x {_readable(found.nbytes)} more memory. To share one copy among "
             f"all workers, write `{found.cure}`{by_position}.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=_level_of_the_user(),
         )
+
+
+def _level_of_the_user() -> int:
+    """How far above `warn_of_huge_containers` the code is that is not headrace's: the line to point at."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "headrace":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def huge_python_container(dataset: Any) -> HugeContainer | None:

@@ -178,7 +178,7 @@ def _dumps(item: Any, position: int) -> bytes:
     try:
         return pickle.dumps(item, _PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         try:
             return cloudpickle.dumps(item, _PROTOCOL)  # type: ignore[no-any-return]

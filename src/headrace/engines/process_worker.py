@@ -27,8 +27,7 @@ from headrace.engines.worker import Worker
 from headrace.frameworks.deferred import deferred_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.packing import pack
-from headrace.transport.pickling import encode
+from headrace.transport.pickling import Message, encode
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 LOST_CONNECTION = 71
@@ -177,7 +176,7 @@ class _WorkerProcess:
                 self._worker.begin_epoch(epoch.shared_seed)
             except Exception as error:  # noqa: BLE001
                 self._failure = error
-        self._channel.send(encode(-1, Report(Begun(epoch.number), states), self._arena))
+        self._channel.send(encode(Message(-1, False), Report(Begun(epoch.number), states), self._arena))
 
     def _work(self, task: Task) -> Outcome:
         failure, self._failure = self._failure, None
@@ -190,8 +189,7 @@ class _WorkerProcess:
     def _send_outcome(self, task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Finished):
             try:
-                packed = Finished(outcome.number, pack(outcome.batch), outcome.bad, outcome.fingerprint)
-                message = self._encode(packed, task.number)
+                message = self._encode_batch(outcome)
             except Exception as error:  # noqa: BLE001 (whatever pickling raises)
                 kind = type(outcome.batch).__name__
                 unsendable = TypeError(f"The batch, a {kind}, cannot be sent to the loader: {error}")
@@ -210,12 +208,17 @@ class _WorkerProcess:
             return f"in DataLoader worker process {self._assignment.number} (pid {os.getpid()}), as it started"
         return self._worker.whereabouts(task)
 
+    def _encode_batch(self, outcome: Finished) -> bytes:
+        if self._assignment.keeps_states or outcome.bad or outcome.fingerprint is not None:
+            return self._encode(outcome, outcome.number)
+        return encode(Message(outcome.number, True), outcome.batch, self._arena)
+
     def _send(self, message: Any, number: int = -1) -> None:
         self._channel.send(self._encode(message, number))
 
     def _encode(self, message: Any, number: int) -> bytes:
         states = self._changed_states() if self._assignment.keeps_states else None
-        return encode(number, Report(message, states), self._arena)
+        return encode(Message(number, False), Report(message, states), self._arena)
 
     def _changed_states(self) -> States | None:
         states = generator_states()

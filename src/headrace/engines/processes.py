@@ -31,7 +31,7 @@ from headrace.engines.shutdown import end_processes
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.arena import LoaderArena
 from headrace.transport.channel import LoaderChannel
-from headrace.transport.pickling import decode, number_of
+from headrace.transport.pickling import decode, message_of
 from headrace.transport.segment import create_segment
 
 _STALL_S = 60.0
@@ -246,14 +246,14 @@ class ProcessEngine:
         for handle in dead:
             self._on_death(handle)
 
-    def _take_in(self, handle: WorkerHandle) -> None:
-        for message in handle.channel.messages():
-            number = number_of(message)
+    def _take_in(self, handle: WorkerHandle, *, to_the_end: bool = False) -> None:
+        for message in handle.channel.messages(to_the_end=to_the_end):
+            number, is_batch = message_of(message)
             try:
-                report = decode(message, handle.arena)
+                value = decode(message, handle.arena)
             except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-                report = Report(Failed(number, error))
-            self._take_in_report(handle, report)
+                value, is_batch = Report(Failed(number, error)), False
+            self._take_in_report(handle, Report(Finished(number, value)) if is_batch else value)
 
     def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
         message = report.message
@@ -284,7 +284,7 @@ class ProcessEngine:
         self._ready.append(message)
 
     def _on_death(self, handle: WorkerHandle) -> None:
-        self._take_in(handle)
+        self._take_in(handle, to_the_end=True)
         at_work = handle.at_work()
         handle.process.join()
         death = describe_death(handle.number, handle.process, at_work, handle.is_ready)

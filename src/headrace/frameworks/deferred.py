@@ -5,16 +5,18 @@ So a worker needs no torch and no JAX, unless the dataset does.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from headrace.frameworks.array_transport import PLAIN_TYPES
 from headrace.frameworks.framework import Allocate, Array, Framework, framework_of, tensor_type
 from headrace.frameworks.numpy_arrays import NumpyArrays, join_rows, pad_arrays
 
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
-_TORCH_DTYPES = frozenset(map(np.dtype, "?bBhHiIlLqQefdFD"))
+_TORCH_DTYPES = frozenset(map(np.dtype, PLAIN_TYPES))
 
 
 class DeferredTensor:
@@ -26,7 +28,10 @@ class DeferredTensor:
         self.array = array
 
     def __reduce__(self) -> Any:
-        return make_tensor, (self.array,)
+        array: Any = self.array
+        if not array.flags.c_contiguous:
+            return make_tensor_of, (array,)
+        return make_tensor, (pickle.PickleBuffer(array), array.dtype.char, array.shape)
 
 
 class DeferredJaxArray:
@@ -44,7 +49,12 @@ class DeferredJaxArray:
 _from_numpy: Callable[[Array], Any] | None = None
 
 
-def make_tensor(array: Array) -> Any:
+def make_tensor(buffer: Any, kind: str, shape: tuple[int, ...]) -> Any:
+    """The tensor over a buffer, in the loader's process."""
+    return make_tensor_of(np.ndarray(shape, kind, buffer))
+
+
+def make_tensor_of(array: Array) -> Any:
     """The tensor over an array, in the loader's process."""
     global _from_numpy
     if _from_numpy is None:

@@ -180,10 +180,6 @@ class LoaderArena:
         self._leases[ref.block] = weakref.ref(view, end), ref.n_bytes
         return view
 
-    def release(self, ref: BlockRef) -> None:
-        """Give back a block that nobody will look at."""
-        self._states[ref.block] = _FREE
-
     def retire(self) -> None:
         """The worker is gone: give back all memory but what is leased, which lives as long as its views."""
         if not self._leases:

@@ -90,22 +90,34 @@ class LoaderChannel:
             with suppress(OSError):
                 self._socket.shutdown(SHUT_RD)
 
-    def messages(self) -> Iterator[memoryview]:
-        """All whole messages that have arrived."""
-        while True:
-            message = _cut(self._buffer)
-            if message is not None:
-                yield message
-                continue
-            try:
-                received = self._socket.recv(_CHUNK)
-            except BlockingIOError:
+    def messages(self, *, to_the_end: bool = False) -> Iterator[memoryview]:
+        """The whole messages among what one look finds, or among all that there is."""
+        while received := self._look():
+            if self._buffer:
+                self._buffer += received
+                while (message := _cut(self._buffer)) is not None:
+                    yield message
+            else:
+                yield from self._cut_off(received)
+            if not to_the_end:
                 return
-            except OSError:
-                return
-            if not received:
-                return
-            self._buffer += received
+
+    def _look(self) -> bytes:
+        try:
+            return self._socket.recv(_CHUNK)
+        except OSError:  # nothing has arrived, or the worker is gone
+            return b""
+
+    def _cut_off(self, received: bytes) -> Iterator[memoryview]:
+        """The whole messages, without a copy; the rest goes into the buffer."""
+        view, start = memoryview(received), 0
+        while len(received) - start >= _LENGTH.size:
+            end = start + _LENGTH.size + _LENGTH.unpack_from(received, start)[0]
+            if end > len(received):
+                break
+            yield view[start + _LENGTH.size : end]
+            start = end
+        self._buffer += view[start:]
 
     def close(self) -> None:
         self._socket.close()
