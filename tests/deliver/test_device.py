@@ -395,14 +395,14 @@ def test_a_thread_takes_over_the_consumers_device_and_uses_one_core(monkeypatch)
     )
     monkeypatch.setattr(torch, "cuda", module)
     monkeypatch.setattr(torch, "set_num_threads", lambda n: calls.append(f"{n} core"))
-    monkeypatch.setattr(torch_devices, "_current_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch_devices, "current_accelerator", lambda: "cuda")
     for device, index in ((None, 2), ("cuda", 2), ("cuda:1", 1)):
         begin = thread_settings(device)
         assert calls == []
         begin()
         assert calls == ["1 core", index]
         calls.clear()
-    monkeypatch.setattr(torch_devices, "_current_accelerator", lambda: None)
+    monkeypatch.setattr(torch_devices, "current_accelerator", lambda: None)
     thread_settings()()
     assert calls == ["1 core"]
 

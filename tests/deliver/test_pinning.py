@@ -12,9 +12,9 @@ from tests.needs import HAS_TORCH, as_lists, needs_torch
 def has_accelerator() -> bool:
     if not HAS_TORCH:
         return False
-    from headrace.frameworks.torch_tensors import _current_accelerator
+    from headrace.frameworks.torch_tensors import current_accelerator
 
-    return _current_accelerator() is not None
+    return current_accelerator() is not None
 
 
 @pytest.mark.skipif(has_accelerator(), reason="there is an accelerator")
@@ -45,7 +45,7 @@ def test_with_an_accelerator_every_batch_is_pinned(monkeypatch):
         def pin_memory(self):
             return ("pinned", self.samples)
 
-    monkeypatch.setattr(torch_tensors, "_current_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch_tensors, "current_accelerator", lambda: "cuda")
     assert list(DataLoader("ab", collate_fn=Batch, pin_memory=True)) == [("pinned", ["a"]), ("pinned", ["b"])]
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: -self)
     (batch,) = DataLoader(range(3), batch_size=3, pin_memory=True)

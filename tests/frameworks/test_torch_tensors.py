@@ -136,7 +136,7 @@ def test_pin_pins_tensors(monkeypatch):
 def test_memory_is_pinned_for_accelerators_that_can(monkeypatch, accelerator, expected, words):
     from headrace.frameworks import torch_tensors
 
-    monkeypatch.setattr(torch_tensors, "_current_accelerator", lambda: accelerator)
+    monkeypatch.setattr(torch_tensors, "current_accelerator", lambda: accelerator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert torch_tensors.can_pin("") is expected
@@ -146,6 +146,6 @@ def test_memory_is_pinned_for_accelerators_that_can(monkeypatch, accelerator, ex
 def test_pin_memory_device_is_told_to_have_no_effect(monkeypatch):
     from headrace.frameworks import torch_tensors
 
-    monkeypatch.setattr(torch_tensors, "_current_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch_tensors, "current_accelerator", lambda: "cuda")
     with pytest.warns(UserWarning, match="pin_memory_device='cuda:1' is ignored"):
         assert torch_tensors.can_pin("cuda:1")

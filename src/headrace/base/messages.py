@@ -32,6 +32,9 @@ class Pull:
 
     count: int | None
 
+    def __reduce__(self) -> Any:
+        return Pull, (self.count,)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from time import perf_counter
 from typing import Any, Protocol
 
 from headrace.base.indices import as_index_array
 from headrace.base.messages import PackedIndices, Pull
+
+_LONGEST_STRIDE = 64
+_QUICK_S = 1e-4
 
 STOP, TASK, POSITION = range(3)
 """The fields of a board: asked to stop, number of the task at work plus one, position of the sample at work."""
@@ -194,6 +199,7 @@ class IterableFetcher:
         self._build = build
         self._watch = watch
         self._ended = False
+        self._stride = 1  # how many samples are pulled at once
 
     def fetch(self, keys: Pull) -> Any:
         """The next batch.
@@ -203,38 +209,50 @@ class IterableFetcher:
             NoSampleLeft: all samples were bad, and left out.
         """
         if keys.count is None:
-            for sample in self._next_samples(1):
-                return self._collate(sample)
+            samples = self._pull(1)
+            if samples:
+                return self._collate(samples[0])
             raise NoSampleLeft if self._watch is not None and self._watch.bad else EndOfStream
         if self._ended:
             raise EndOfStream
         builder = ListBuilder(self._collate) if self._build is None else self._build(keys.count)
-        n = 0
-        for sample in self._next_samples(keys.count):
-            builder.add(sample)
-            n += 1
+        missing, n = keys.count, 0
+        while missing and not self._ended:
+            size = min(self._stride, missing)
+            missing -= size
+            for sample in self._pull(size, keys.count - missing - size):
+                builder.add(sample)
+                n += 1
         if self._ended and (not n or self._drop_last):
             raise EndOfStream
         if not n:
             raise NoSampleLeft
         return builder.finish()
 
-    def _next_samples(self, count: int) -> Iterator[Any]:
-        """The next `count` samples, or fewer at the end; bad ones, which are left out, count too."""
-        samples, watch = self._samples, self._watch
-        for i in range(count):
-            if watch is not None:
-                if watch.board[STOP]:
-                    raise Abandoned
-                watch.board[POSITION] = i
+    def _pull(self, size: int, position: int = 0) -> list[Any]:
+        """The next `size` samples, or fewer at the end; bad ones, which are left out, count too."""
+        watch = self._watch
+        if watch is not None:
+            if watch.board[STOP]:
+                raise Abandoned
+            watch.board[POSITION] = position
+            if watch.skip_errors:
+                return self._pull_good(size, watch)
+        started = perf_counter()
+        samples = list(islice(self._samples, size))
+        # Quick samples are pulled by the dozen: looking at each takes as long as they do.
+        self._stride = min(2 * size, _LONGEST_STRIDE) if perf_counter() - started < _QUICK_S else 1
+        self._ended = len(samples) < size
+        return samples
+
+    def _pull_good(self, size: int, watch: Watch) -> list[Any]:
+        samples = []
+        for _ in range(size):
             try:
-                sample = next(samples)
+                samples.append(next(self._samples))
             except StopIteration:
                 self._ended = True
-                return
-            except Exception as error:
-                if watch is None or not watch.skip_errors:
-                    raise
+                break
+            except Exception as error:  # noqa: BLE001 (any sample may be bad in any way)
                 watch.bad.append((None, error))
-                continue
-            yield sample
+        return samples

@@ -162,12 +162,12 @@ def gather_of(source: Any, framework: Framework) -> Gather | None:
     tensor = tensor_type()
     finish: Callable[[Any], Any]
     if isinstance(source, np.ndarray):
-        gather = gather_rows(source)
+        gather = gather_rows(source, framework.allocate)
         finish = framework.wrap
     elif tensor is not None and type(source) is tensor:
         from headrace.frameworks.torch_tensors import gather_tensor_rows
 
-        gather = gather_tensor_rows(source)
+        gather = gather_tensor_rows(source, framework.allocate)
         finish = framework.convert
     else:
         return None

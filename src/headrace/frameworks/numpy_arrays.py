@@ -13,6 +13,7 @@ from headrace.base.indices import Indices
 from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
 
 _LARGE_ROW = 2048  # bytes
+_LARGE_BATCH = 2**17  # bytes
 _PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})
 
 
@@ -157,8 +158,8 @@ def check_equal_shapes(samples: Sequence[Any]) -> None:
             )
 
 
-def gather_rows(source: Array) -> Gather | None:
-    """See `gather_of`."""
+def gather_rows(source: Array, allocate: Allocate = empty_aligned) -> Gather | None:
+    """See `gather_of`; large batches go into memory from `allocate`."""
     dtype = source.dtype
     if type(source) not in _PLAIN_ARRAYS or source.ndim == 0 or dtype.kind not in "biufc":
         return None
@@ -166,17 +167,18 @@ def gather_rows(source: Array) -> Gather | None:
         return None
     source = source.view(np.ndarray)
     n, shape = len(source), source.shape[1:]
-    if source.flags.c_contiguous and math.prod(shape) * dtype.itemsize < _LARGE_ROW:
-        return lambda indices: source.take(indices, axis=0)
+    row_bytes = math.prod(shape) * dtype.itemsize
     if source.flags.c_contiguous:
 
-        def gather_large(indices: Indices) -> Array:
+        def gather(indices: Indices) -> Array:
+            if row_bytes < _LARGE_ROW and row_bytes * len(indices) < _LARGE_BATCH:
+                return source.take(indices, axis=0)
             if indices.min() < 0 or indices.max() >= n:
                 return source.take(indices, axis=0)
-            out = empty_aligned((len(indices), *shape), dtype)
+            out = allocate((len(indices), *shape), dtype)
             return source.take(indices, axis=0, out=out, mode="clip")  # mode="raise" would copy through a buffer
 
-        return gather_large
+        return gather
     if source.ndim > 4:
         return None  # torch may keep such a layout when it stacks
 

@@ -144,13 +144,13 @@ def _pad_tensors(
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first, value), lengths
 
 
-def gather_tensor_rows(source: torch.Tensor) -> Gather | None:
+def gather_tensor_rows(source: torch.Tensor, allocate: Allocate = empty_aligned) -> Gather | None:
     """See `gather_of`. NumPy gathers, because torch would wake its thread pool for every batch."""
     dtype = source.dtype
     if dtype not in NUMPY_DTYPES and source.is_contiguous() and not source.is_quantized:
         # The same bits, as numbers that NumPy knows.
         source = source.view(SAME_SIZE_INTEGERS[dtype.itemsize])
-    gather = gather_rows(source.numpy()) if is_plain(source) else None
+    gather = gather_rows(source.numpy(), allocate) if is_plain(source) else None
     if gather is None:
         return None
     if source.dtype == dtype:
