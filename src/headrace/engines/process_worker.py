@@ -40,11 +40,12 @@ class Resume:
 
     Attributes:
         states: of the random generators, before the first task or the replay; None means freshly seeded.
-        replay: the tasks of this epoch that were done already, which a stream must go through again.
+        replay: a task of a stream, to be done again `times` times: what the dead worker had done in this epoch.
     """
 
     states: States | None
-    replay: tuple[Task, ...] = ()
+    replay: Task | None = None
+    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,9 @@ class _WorkerProcess:
             defer = not job.taught
             framework = deferred_framework(job.output, self._arena.allocate) if defer else None
             self._worker = Worker(job, number, self._arena.board, framework)
-            for task in resume.replay if resume is not None else ():
-                self._worker.work(task)
+            if resume is not None and resume.replay is not None:
+                for _ in range(resume.times):
+                    self._worker.work(resume.replay)
         except Exception as error:  # noqa: BLE001
             self._failure = error
 

@@ -7,55 +7,27 @@ import multiprocessing
 import os
 import pickle
 import select
-import socket
 import threading
 import warnings
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerStartError, WorkerTimeoutError
-from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
-from headrace.base.seeding import States
-from headrace.batch.fetch import POSITION, STOP, TASK
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
 from headrace.data.memory_hint import warn_of_huge_containers
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.launch import Descriptor, start_process
-from headrace.engines.process_worker import Assignment, FailedRemotely, Report, Resume, run
+from headrace.engines.handles import WorkerHandle, end_workers, launch_worker
+from headrace.engines.process_worker import FailedRemotely, Report, Resume
 from headrace.engines.reports import describe_death, describe_wait, no_descriptors_left
-from headrace.engines.shutdown import end_processes
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.arena import LoaderArena
-from headrace.transport.channel import LoaderChannel
 from headrace.transport.pickling import decode, message_of
-from headrace.transport.segment import create_segment
+from headrace.transport.segment import create_file
 
 _STALL_S = 60.0
-_LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
-
-
-@dataclass(eq=False)
-class WorkerHandle:
-    """The loader's side of one worker process."""
-
-    number: int
-    process: BaseProcess
-    channel: LoaderChannel
-    arena: LoaderArena
-    is_ready: bool = False
-    in_flight: dict[int, Task] = field(default_factory=dict)
-    done: list[Task] = field(default_factory=list)  # of a stream, in this epoch
-    states: States | None = None  # of its generators, after the last task that came back
-    states_at_start: States | None = None  # of the epoch
-
-    def at_work(self) -> tuple[Task, int] | None:
-        """The task and the position of the sample that it is at, or was at when it died."""
-        task = self.in_flight.get(self.arena.board[TASK] - 1)
-        return None if task is None else (task, self.arena.board[POSITION])
 
 
 class ProcessEngine:
@@ -109,12 +81,11 @@ class ProcessEngine:
         self._by_fd: dict[int, WorkerHandle] = {}
         try:
             self._wake_read, self._wake_write = os.pipe()
-            self._close = weakref.finalize(
-                self, _end, os.getpid(), self._handles, (self._wake_read, self._wake_write), stacks := []
-            )
+            files = [self._wake_read, self._wake_write]
+            self._close = weakref.finalize(self, end_workers, os.getpid(), self._handles, files)
             self._poll.register(self._wake_read, select.POLLIN)
-            self._stacks = _anonymous_file()
-            stacks.append(self._stacks)
+            self._stacks = create_file()
+            files.append(self._stacks)
             self._is_closed = False
             for number in range(self.workers):
                 self._launch(number, None)
@@ -127,35 +98,15 @@ class ProcessEngine:
             self.close()
             raise
 
-    def _launch(self, number: int, resume: Resume | None) -> None:
-        ours, theirs = socket.socketpair()
-        segment = -1
-        try:
-            segment, n_bytes = create_segment(self.workers)
-            channel, arena = LoaderChannel(ours), LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
-            assignment = Assignment(
-                number,
-                self.workers,
-                Descriptor(theirs.fileno()),
-                Descriptor(segment),
-                n_bytes,
-                Descriptor(self._stacks),
-                keeps_states=self._restart,
-                resume=resume,
-            )
-            process = start_process(self._context, run, self._job, (assignment,))
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-            if segment >= 0:
-                os.close(segment)
-        handle = WorkerHandle(number, process, channel, arena)
+    def _launch(self, number: int, resume: Resume | None) -> WorkerHandle:
+        handle = launch_worker(
+            self._context, self._job, number, self.workers, self._stacks, keeps_states=self._restart, resume=resume
+        )
         self._handles[number] = handle
-        for fd in (channel.fileno(), process.sentinel):
+        for fd in (handle.channel.fileno(), handle.process.sentinel):
             self._by_fd[fd] = handle
             self._poll.register(fd, select.POLLIN)
+        return handle
 
     def submit(self, task: Task) -> None:
         message = _dump(task)
@@ -175,6 +126,9 @@ class ProcessEngine:
             return self._ready.popleft()
 
     def begin_epoch(self, shared_seed: int | None = None) -> None:
+        if self._broken is not None:
+            self.start(replace(self._job, shared_seed=shared_seed))
+            return
         with self._receiving:
             self._epoch += 1
             self._shared_seed = shared_seed
@@ -264,7 +218,7 @@ class ProcessEngine:
                 self._begun.add(handle.number)
                 handle.states_at_start = report.states
                 handle.in_flight.clear()
-                handle.done.clear()
+                handle.times_done = 0
             handle.states = report.states or handle.states
             return
         handle.states = report.states or handle.states
@@ -272,7 +226,8 @@ class ProcessEngine:
         if task is None:
             return  # of an epoch that was given up
         if self._restart and self._job.iterable:
-            handle.done.append(task)
+            handle.last_done = task
+            handle.times_done += 1
         if isinstance(message, FailedRemotely):
             self._ready.append(Failed(message.number, message.error.rebuild()))
             return
@@ -297,12 +252,11 @@ class ProcessEngine:
         if at_work is not None:
             self._blame(handle, *at_work, death)
         if self._job.iterable:
-            resume = Resume(handle.states_at_start, tuple(handle.done))
+            resume = Resume(handle.states_at_start, handle.last_done, handle.times_done)
         else:
             resume = Resume(handle.states)
-        self._launch(handle.number, resume)
-        heir = self._handles[handle.number]
-        heir.done, heir.states, heir.states_at_start = handle.done, handle.states, handle.states_at_start
+        heir = self._launch(handle.number, resume)
+        heir.inherit(handle)
         for task in handle.in_flight.values():
             heir.in_flight[task.number] = task
             heir.channel.send(_dump(task))
@@ -363,31 +317,5 @@ def _dump(message: Any) -> bytes:
         return dumped
 
 
-def _anonymous_file() -> int:
-    try:
-        return os.memfd_create("headrace-stacks", os.MFD_CLOEXEC)
-    except AttributeError:
-        import tempfile
-
-        with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
-
-
 def _nothing() -> None:
     pass
-
-
-def _end(owner: int, handles: dict[int, WorkerHandle], wake: tuple[int, int], files: list[int]) -> None:
-    """End all workers; in a forked child of the owner, nothing is its to end."""
-    if os.getpid() != owner:
-        return
-    for handle in handles.values():
-        handle.arena.board[STOP] = 1
-        handle.channel.send_last(_dump(Stop()))
-    end_processes([handle.process for handle in handles.values()])
-    for handle in handles.values():
-        handle.channel.close()
-        handle.arena.retire()
-    handles.clear()
-    for fd in (*wake, *files):
-        os.close(fd)

@@ -17,7 +17,7 @@ from headrace.engines.process_worker import LOST_CONNECTION, STACK_SIGNAL
 from headrace.engines.worker import place_of
 
 if TYPE_CHECKING:
-    from headrace.engines.processes import WorkerHandle
+    from headrace.engines.handles import WorkerHandle
 
 _STACK_WAIT_S = 0.5
 _HINTS = {

@@ -36,8 +36,32 @@ def create_segment(n_workers: int) -> tuple[int, int]:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         return _create_file(size, n_workers)
-    os.ftruncate(fd, size)
-    return fd, size
+    return fd, _mappable_size(fd, size)
+
+
+def create_file() -> int:
+    """A descriptor of a new empty file without a name."""
+    try:
+        return os.memfd_create("headrace-file", os.MFD_CLOEXEC)
+    except AttributeError:
+        import tempfile
+
+        with tempfile.TemporaryFile(prefix="headrace-") as file:
+            return os.dup(file.fileno())
+
+
+def _mappable_size(fd: int, size: int) -> int:
+    """The size that the file got: as asked for, or as much as this process may map (see `ulimit -v`)."""
+    while True:
+        os.ftruncate(fd, size)
+        try:
+            map_segment(fd, size).close()
+        except OSError:
+            if size <= 2**20:
+                raise
+            size = size // 2 // mmap.PAGESIZE * mmap.PAGESIZE
+        else:
+            return size
 
 
 def preferred_size(n_workers: int) -> int:
@@ -67,8 +91,7 @@ def _create_file(size: int, n_workers: int) -> tuple[int, int]:
         )
     with tempfile.TemporaryFile(prefix="headrace-", dir=folder) as file:
         fd = os.dup(file.fileno())
-    os.ftruncate(fd, size)
-    return fd, size
+    return fd, _mappable_size(fd, size)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -1,0 +1,120 @@
+"""The loader's side of worker processes: their start, what is known of each, and their end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+from headrace.base.messages import Stop, Task
+from headrace.base.seeding import States
+from headrace.batch.fetch import POSITION, STOP, TASK
+from headrace.engines.engine import Job
+from headrace.engines.launch import Descriptor, start_process
+from headrace.engines.process_worker import Assignment, Resume, run
+from headrace.engines.shutdown import end_processes
+from headrace.transport.arena import LoaderArena
+from headrace.transport.channel import LoaderChannel
+from headrace.transport.segment import create_segment
+
+_LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
+
+
+@dataclass(eq=False)
+class WorkerHandle:
+    """One worker process.
+
+    Attributes:
+        is_ready: whether it has started to work.
+        in_flight: the tasks that it has, in their order.
+        last_done: a task of a stream that came back, and `times_done` how many did in this epoch.
+        states: of its generators, after the last task that came back.
+        states_at_start: of the epoch; None means freshly seeded.
+    """
+
+    number: int
+    process: BaseProcess
+    channel: LoaderChannel
+    arena: LoaderArena
+    is_ready: bool = False
+    in_flight: dict[int, Task] = field(default_factory=dict)
+    last_done: Task | None = None
+    times_done: int = 0
+    states: States | None = None
+    states_at_start: States | None = None
+
+    def at_work(self) -> tuple[Task, int] | None:
+        """The task and the position of the sample that it is at, or was at when it died."""
+        task = self.in_flight.get(self.arena.board[TASK] - 1)
+        return None if task is None else (task, self.arena.board[POSITION])
+
+    def inherit(self, dead: WorkerHandle) -> None:
+        """Take over what is known of a worker that this one stands in for, except its tasks."""
+        self.last_done, self.times_done = dead.last_done, dead.times_done
+        self.states, self.states_at_start = dead.states, dead.states_at_start
+
+
+def launch_worker(
+    context: BaseContext,
+    job: Job,
+    number: int,
+    workers: int,
+    stacks: int,
+    *,
+    keeps_states: bool,
+    resume: Resume | None,
+) -> WorkerHandle:
+    """Start worker `number` of so many.
+
+    Args:
+        stacks: a file for the worker to write its stack to, when asked.
+        keeps_states: whether the worker reports the states of its random generators after each task.
+
+    Raises:
+        WorkerStartError: the job cannot be sent to it.
+        OSError: there are no descriptors, no memory or no processes left.
+    """
+    ours, theirs = socket.socketpair()
+    segment = -1
+    try:
+        segment, n_bytes = create_segment(workers)
+        channel, arena = LoaderChannel(ours), LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
+        assignment = Assignment(
+            number,
+            workers,
+            Descriptor(theirs.fileno()),
+            Descriptor(segment),
+            n_bytes,
+            Descriptor(stacks),
+            keeps_states=keeps_states,
+            resume=resume,
+        )
+        process = start_process(context, run, job, (assignment,))
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        if segment >= 0:
+            os.close(segment)
+    return WorkerHandle(number, process, channel, arena)
+
+
+def end_workers(owner: int, handles: dict[int, WorkerHandle], files: Iterable[int]) -> None:
+    """End all workers and close these files; in a forked child of the owner, nothing is its to end."""
+    if os.getpid() != owner:
+        return
+    for handle in handles.values():
+        handle.arena.board[STOP] = 1
+        handle.channel.send_last(pickle.dumps(Stop(), 5))
+    end_processes([handle.process for handle in handles.values()])
+    for handle in handles.values():
+        handle.channel.close()
+        handle.arena.retire()
+    handles.clear()
+    for fd in files:
+        os.close(fd)
