@@ -17,6 +17,7 @@ class Dealer:
     """
 
     def __init__(self, workers: int, capacity: int, *, wait_for_each: bool) -> None:
+        self._workers = workers
         self._active = dict.fromkeys(range(workers), 0)  # how many tasks each has in flight
         self._capacity = capacity
         self._wait_for_each = wait_for_each
@@ -24,13 +25,18 @@ class Dealer:
 
     def choose(self) -> int | None:
         """The worker for the next task, which now counts as in flight; None if all have ended, or all are busy."""
-        share = self._capacity // max(len(self._active), 1)
-        for worker in [w for w in self._active if w > self._last] + [w for w in self._active if w <= self._last]:
-            if self._wait_for_each or self._active[worker] < share:
+        worker = self._last
+        for _ in range(self._workers):
+            worker = (worker + 1) % self._workers
+            if worker in self._active and (self._wait_for_each or self._active[worker] < self._share):
                 self._active[worker] += 1
                 self._last = worker
                 return worker
         return None
+
+    @property
+    def _share(self) -> int:
+        return self._capacity // len(self._active)
 
     def take_back(self, worker: int) -> None:
         """A task of this worker is no longer in flight."""

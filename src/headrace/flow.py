@@ -55,8 +55,8 @@ class Flow:
             Exception: what the user's code raised for this batch; the next call goes on with the one after it.
             StopIteration: the epoch is over.
         """
+        self.submit_tasks()
         while True:
-            self.submit_tasks()
             if not self._due:
                 if not self._lanes:
                     raise StopIteration
@@ -74,8 +74,9 @@ class Flow:
                     raise error
                 case Skipped(bad=bad):
                     self._report(bad)
+                    self.submit_tasks()
                 case Exhausted():
-                    pass
+                    self.submit_tasks()
 
     def submit_tasks(self) -> None:
         """Send out as many tasks as may be in flight."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 from headrace.base.messages import Outcome, Task
 from headrace.data.dataset import Dataset
@@ -106,3 +110,57 @@ class FlakyDataset(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self._samples)
+
+
+class DyingDataset(Dataset[Any]):
+    """Ends the worker process that asks for some indices, or keeps it for ever.
+
+    Args:
+        how: for each such index, how: by SIGKILL, by SIGSEGV, by `os._exit(3)`, or stuck in a sample that never ends.
+        once_in: a folder in which it is noted who has died; with it, an index is deadly only the first time.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Any],
+        how: Mapping[int, Literal["kill", "segv", "exit", "stuck"]],
+        once_in: str | Path | None = None,
+    ) -> None:
+        self._samples = samples
+        self._how = dict(how)
+        self._folder = None if once_in is None else Path(once_in)
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self._how and self._is_due(index):
+            self._die(self._how[index])
+        return self._samples[index]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def _is_due(self, index: int) -> bool:
+        if self._folder is None:
+            return True
+        try:
+            (self._folder / f"died-at-{index}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def _die(self, how: str) -> None:
+        """Raises RuntimeError outside of worker processes, which must not end."""
+        import multiprocessing
+        import resource
+
+        if multiprocessing.parent_process() is None:
+            raise RuntimeError("A DyingDataset would end this process; load it with worker processes.")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        match how:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "segv":
+                signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "exit":
+                os._exit(3)
+        threading.Event().wait()

@@ -56,7 +56,7 @@ class WorkerArena:
     """The worker's side: hands out memory for batches."""
 
     def __init__(self, fd: int, size: int) -> None:
-        self._reserve = fd if is_backed_by_file(fd) else None
+        self._reserve = fd if is_backed_by_file(fd) and hasattr(os, "posix_fallocate") else None
         self._memory = map_segment(fd, size)
         layout = _Layout(self._memory)
         self.board = layout.board()
