@@ -173,6 +173,7 @@ class MapFetcher:
             added += 1
         if not added and watch.bad:
             raise NoSampleLeft
+        board[POSITION] = -1  # from here on, it is no single sample's fault
         return builder.finish()
 
 
@@ -227,6 +228,8 @@ class IterableFetcher:
             raise EndOfStream
         if not n:
             raise NoSampleLeft
+        if self._watch is not None:
+            self._watch.board[POSITION] = -1
         return builder.finish()
 
     def _pull(self, size: int, position: int = 0) -> list[Any]:

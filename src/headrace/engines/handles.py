@@ -29,6 +29,7 @@ class WorkerHandle:
     """One worker process.
 
     Attributes:
+        exit_fd: a descriptor that can be read from when the process has ended.
         is_ready: whether it has started to work.
         in_flight: the tasks that it has, in their order.
         last_done: a task of a stream that came back, and `times_done` how many did in this epoch.
@@ -38,6 +39,7 @@ class WorkerHandle:
 
     number: int
     process: BaseProcess
+    exit_fd: int
     channel: LoaderChannel
     arena: LoaderArena
     is_ready: bool = False
@@ -51,6 +53,14 @@ class WorkerHandle:
         """The task and the position of the sample that it is at, or was at when it died."""
         task = self.in_flight.get(self.arena.board[TASK] - 1)
         return None if task is None else (task, self.arena.board[POSITION])
+
+    def close(self) -> None:
+        """Let go of a process that has ended."""
+        self.channel.close()
+        self.arena.retire()
+        if self.exit_fd != self.process.sentinel:
+            os.close(self.exit_fd)
+        self.process.close()
 
     def inherit(self, dead: WorkerHandle) -> None:
         """Take over what is known of a worker that this one stands in for, except its tasks."""
@@ -101,7 +111,15 @@ def launch_worker(
         theirs.close()
         if segment >= 0:
             os.close(segment)
-    return WorkerHandle(number, process, channel, arena)
+    return WorkerHandle(number, process, _exit_descriptor(process), channel, arena)
+
+
+def _exit_descriptor(process: BaseProcess) -> int:
+    """A pidfd where there are any: the sentinel stays open as long as a process lives that the worker has forked."""
+    try:
+        return os.pidfd_open(process.pid or 0)
+    except (AttributeError, OSError):
+        return process.sentinel
 
 
 def end_workers(owner: int, handles: dict[int, WorkerHandle], files: Iterable[int]) -> None:
@@ -111,10 +129,9 @@ def end_workers(owner: int, handles: dict[int, WorkerHandle], files: Iterable[in
     for handle in handles.values():
         handle.arena.board[STOP] = 1
         handle.channel.send_last(pickle.dumps(Stop(), 5))
-    end_processes([handle.process for handle in handles.values()])
+    end_processes({handle.exit_fd: handle.process for handle in handles.values()})
     for handle in handles.values():
-        handle.channel.close()
-        handle.arena.retire()
+        handle.close()
     handles.clear()
     for fd in files:
         os.close(fd)

@@ -144,6 +144,8 @@ class _WorkerProcess:
                     outcome = self._work(task)
                     if not self._arena.board[STOP]:  # else nobody wants it
                         self._send_outcome(task, outcome)
+                    if self._worker is not None:
+                        self._worker.rest()
                     del task, outcome
                 case BeginEpoch() as epoch:
                     self._begin(epoch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import pickle
@@ -14,20 +13,21 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
-from typing import Any, NoReturn
+from typing import Any
 
-from headrace.base.errors import WorkerDiedError, WorkerError, WorkerStartError, WorkerTimeoutError
+from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
 from headrace.data.memory_hint import warn_of_huge_containers
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import WorkerHandle, end_workers, launch_worker
 from headrace.engines.process_worker import FailedRemotely, Report, Resume
-from headrace.engines.reports import describe_death, describe_wait, no_descriptors_left
+from headrace.engines.reports import cannot_start, describe_death, describe_wait
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.pickling import decode, message_of
 from headrace.transport.segment import create_file
 
 _STALL_S = 60.0
+_MOST_FRUITLESS = 20
 
 
 class ProcessEngine:
@@ -75,12 +75,15 @@ class ProcessEngine:
         self._handles: dict[int, WorkerHandle] = {}
         self._deaths: set[tuple[int, int, int]] = set()  # epoch, task, position
         self._false_starts = 0
+        self._fruitless = 0  # deaths since the last outcome
+        self._is_torn = False
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
         self._poll = select.poll()
         self._by_fd: dict[int, WorkerHandle] = {}
         try:
             self._wake_read, self._wake_write = os.pipe()
+            os.set_blocking(self._wake_write, False)
             files = [self._wake_read, self._wake_write]
             self._close = weakref.finalize(self, end_workers, os.getpid(), self._handles, files)
             self._poll.register(self._wake_read, select.POLLIN)
@@ -91,9 +94,7 @@ class ProcessEngine:
                 self._launch(number, None)
         except OSError as error:
             self.close()
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise no_descriptors_left(self.workers) from error
-            raise WorkerStartError(f"A worker process could not be started: {error}") from error
+            raise cannot_start(self.workers, error) from error
         except BaseException:
             self.close()
             raise
@@ -103,7 +104,7 @@ class ProcessEngine:
             self._context, self._job, number, self.workers, self._stacks, keeps_states=self._restart, resume=resume
         )
         self._handles[number] = handle
-        for fd in (handle.channel.fileno(), handle.process.sentinel):
+        for fd in (handle.channel.fileno(), handle.exit_fd):
             self._by_fd[fd] = handle
             self._poll.register(fd, select.POLLIN)
         return handle
@@ -161,6 +162,8 @@ class ProcessEngine:
 
     def _wait(self) -> None:
         """Take in what has come, or wait for it."""
+        if self._is_torn:
+            self._break(WorkerError("An interrupt hit the loader as it took in a batch. Start another epoch."))
         if self._broken is not None:
             raise self._broken
         if self._is_closed:
@@ -175,7 +178,9 @@ class ProcessEngine:
         if not events:
             self._complain()
         with self._books:
+            self._is_torn = True
             self._handle_events(events)
+            self._is_torn = False
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
         dead = []
@@ -222,6 +227,7 @@ class ProcessEngine:
             handle.states = report.states or handle.states
             return
         handle.states = report.states or handle.states
+        self._fruitless = 0
         task = handle.in_flight.pop(message.number, None)
         if task is None:
             return  # of an epoch that was given up
@@ -246,16 +252,28 @@ class ProcessEngine:
         self._forget(handle)
         if not self._restart:
             self._break(WorkerDiedError(death))
+            return
         self._false_starts += not handle.is_ready
-        if self._false_starts > self.workers:
-            self._break(WorkerDiedError(f"{death} It does so whenever it is started."))
+        self._fruitless += 1
+        if self._false_starts > self.workers or self._fruitless > _MOST_FRUITLESS + self.workers:
+            self._break(WorkerDiedError(f"{death} Workers die again and again, so no other one is started."))
+            return
         if at_work is not None:
             self._blame(handle, *at_work, death)
+        if self._broken is None:
+            self._replace(handle)
+
+    def _replace(self, handle: WorkerHandle) -> None:
+        """Let another worker do what a dead one had to do."""
         if self._job.iterable:
             resume = Resume(handle.states_at_start, handle.last_done, handle.times_done)
         else:
             resume = Resume(handle.states)
-        heir = self._launch(handle.number, resume)
+        try:
+            heir = self._launch(handle.number, resume)
+        except OSError as error:
+            self._break(cannot_start(self.workers, error))
+            return
         heir.inherit(handle)
         for task in handle.in_flight.values():
             heir.in_flight[task.number] = task
@@ -274,8 +292,9 @@ class ProcessEngine:
         if not self._job.skip_errors or self._job.iterable:
             del handle.in_flight[task.number]
             if self._job.iterable:
-                self._break(WorkerDiedError(text))
-            self._ready.append(Failed(task.number, WorkerDiedError(text)))
+                self._break(WorkerDiedError(text))  # nothing can be left out of a stream
+            else:
+                self._ready.append(Failed(task.number, WorkerDiedError(text)))
         elif position < 0 or not self._job.batched:
             del handle.in_flight[task.number]
             self._ready.append(Skipped(task.number, (*self._bad.pop(task.number, ()), bad)))
@@ -284,18 +303,17 @@ class ProcessEngine:
             handle.in_flight[task.number] = Task(task.number, task.keys, task.lane, (*task.leave_out, position))
 
     def _forget(self, handle: WorkerHandle) -> None:
-        for fd in (handle.channel.fileno(), handle.process.sentinel):
+        for fd in (handle.channel.fileno(), handle.exit_fd):
             if self._by_fd.pop(fd, None) is not None:
                 self._poll.unregister(fd)
-        handle.channel.close()
-        handle.process.close()
-        handle.arena.retire()
         del self._handles[handle.number]
+        handle.close()
 
-    def _break(self, error: WorkerError) -> NoReturn:
+    def _break(self, error: WorkerError) -> None:
+        """End all workers. What has arrived is still given out, then the error is raised."""
         self._broken = error
+        self._is_torn = False
         self._close()
-        raise error
 
     def _complain(self) -> None:
         """Nothing has come for long: raise, or warn once if there is no time-out."""

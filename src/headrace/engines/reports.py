@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -83,12 +84,14 @@ def _stack_of(process: BaseProcess, stacks: int) -> str:
     return "(its stack cannot be shown)"
 
 
-def no_descriptors_left(workers: int) -> WorkerStartError:
-    """The error for too many open files."""
+def cannot_start(workers: int, error: OSError) -> WorkerStartError:
+    """The error for workers that the system does not let start."""
+    if error.errno not in (errno.EMFILE, errno.ENFILE):
+        return WorkerStartError(f"A worker process could not be started: {error}")
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return WorkerStartError(
-        f"Too many open files: {workers} workers need about {6 * workers + 4} file descriptors, and this process may "
+        f"Too many open files: {workers} workers need about {7 * workers + 5} file descriptors, and this process may "
         f"have {limit} in all. Raise the limit with `ulimit -n` in the shell, or use fewer workers."
     )

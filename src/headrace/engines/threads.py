@@ -137,6 +137,7 @@ def _run(
                 if isinstance(outcome, Failed):
                     add_note(outcome.error, f"raised {worker.whereabouts(task)}".replace("process", "thread"))
                 outcomes.put(fingerprints.stamp(outcome))
+                worker.rest()
                 del outcome, task
             case BeginEpoch(number=epoch, shared_seed=shared_seed):
                 if worker is not None:

@@ -75,20 +75,25 @@ class Worker:
             )
 
     def work(self, task: Task) -> Outcome:
-        """Make the batch of a task. Whatever the user's code raises is part of the outcome."""
+        """Make the batch of a task. Whatever the user's code raises is part of the outcome.
+
+        The board tells of the task until `rest` is called.
+        """
         if self._watch is None:
             return self._work(task)
         self._watch.leave_out = task.leave_out
         self._watch.board[POSITION] = -1
         self._watch.board[TASK] = task.number + 1
-        try:
-            outcome = self._work(task)
-        finally:
-            self._watch.board[TASK] = 0
-            bad, self._watch.bad = self._watch.bad, []
+        outcome = self._work(task)
+        bad, self._watch.bad = self._watch.bad, []
         if bad and isinstance(outcome, Finished):
             return Finished(task.number, outcome.batch, self._described(bad, task))
         return Skipped(task.number, self._described(bad, task)) if isinstance(outcome, Skipped) else outcome
+
+    def rest(self) -> None:
+        """The outcome has been handed over: the worker is at no task."""
+        if self._watch is not None:
+            self._watch.board[TASK] = 0
 
     def _work(self, task: Task) -> Outcome:
         try:
