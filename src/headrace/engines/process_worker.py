@@ -14,8 +14,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.errors import WorkerError
-from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Stop, Task
+from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
 from headrace.batch.fetch import STOP
@@ -23,7 +22,7 @@ from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
 from headrace.engines.remote_errors import PackedError, pack_error
-from headrace.engines.worker import Worker
+from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at
 from headrace.frameworks.deferred import deferred_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import WorkerChannel
@@ -187,7 +186,7 @@ class _WorkerProcess:
         if failure is not None:
             return Failed(task.number, failure)
         if self._worker is None:
-            return Failed(task.number, WorkerError(f"Worker {self._assignment.number} could not start."))
+            return could_not_start(self._assignment.number, task, self._job)
         return self._fingerprints.stamp(self._worker.work(task))
 
     def _send_outcome(self, task: Task, outcome: Outcome) -> None:
@@ -199,6 +198,9 @@ class _WorkerProcess:
                 unsendable = TypeError(f"The batch, a {kind}, cannot be sent to the loader: {error}")
                 unsendable.__cause__ = error
                 outcome = Failed(task.number, unsendable)
+                if self._job.skip_errors:
+                    bad = describe_bad(key_at(task, -1), task, self._assignment.number, unsendable)
+                    outcome = Skipped(task.number, (bad,))
             else:
                 self._channel.send(message)
                 return

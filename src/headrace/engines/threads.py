@@ -12,13 +12,13 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from headrace.base.errors import WorkerError, WorkerTimeoutError
+from headrace.base.errors import WorkerTimeoutError
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import POSITION, STOP, TASK, Board
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.worker import Worker, place_of
+from headrace.engines.worker import Worker, could_not_start, place_of
 
 _GRACE_S = 5.0
 
@@ -126,9 +126,12 @@ def _run(
     while True:
         match inbox.get():
             case Task() as task:
-                if worker is None or failure is not None:
-                    outcomes.put(Failed(task.number, failure or WorkerError(f"Worker {number} could not start.")))
+                if failure is not None:
+                    outcomes.put(Failed(task.number, failure))
                     failure = None
+                    continue
+                if worker is None:
+                    outcomes.put(could_not_start(number, task, job))
                     continue
                 try:
                     outcome = worker.work(task)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from headrace.base.errors import WorkerError
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, PackedIndices, Pull, Skipped, Task
 from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
 from headrace.batch.fetch import (
@@ -114,21 +115,30 @@ class Worker:
             return Failed(task.number, failure)
 
     def _described(self, bad: list[tuple[Any, Exception]], task: Task) -> tuple[BadSample, ...]:
-        return tuple(
-            BadSample(
-                key,
-                task.number,
-                self._number,
-                "".join(traceback.format_exception_only(type(error), error)).strip(),
-                "".join(traceback.format_exception(type(error), error, error.__traceback__)),
-            )
-            for key, error in bad
-        )
+        return tuple(describe_bad(key, task, self._number, error) for key, error in bad)
 
     def whereabouts(self, task: Task) -> str:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
         return f"in DataLoader worker process {self._number} (pid {os.getpid()}), {place_of(task, position)}"
+
+
+def could_not_start(worker: int, task: Task, job: Job) -> Outcome:
+    """The outcome of the tasks after the first, which told why: a stream that never began has ended."""
+    if job.iterable:
+        return Exhausted(task.number)
+    return Failed(task.number, WorkerError(f"Worker {worker} could not start; the first error told why."))
+
+
+def describe_bad(key: Any, task: Task, worker: int | None, error: BaseException) -> BadSample:
+    """What is noted of a sample that is left out."""
+    return BadSample(
+        key,
+        task.number,
+        worker,
+        "".join(traceback.format_exception_only(type(error), error)).strip(),
+        "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+    )
 
 
 def place_of(task: Task, position: int) -> str:
@@ -137,6 +147,8 @@ def place_of(task: Task, position: int) -> str:
     batch = f"batch {task.number}"
     if isinstance(keys, Pull):
         return batch if position < 0 else f"{batch}, its sample {position}"
+    if isinstance(keys, (list, tuple)) and len(keys) == 1:
+        position = 0
     if isinstance(keys, (list, tuple)) and 0 <= position < len(keys):
         return f"{batch}, sample {keys[position]!r}"
     shown = repr(keys)
