@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
@@ -100,6 +101,8 @@ def launch_worker(
             Descriptor(segment),
             n_bytes,
             Descriptor(stacks),
+            # The signal that Linux sends when a parent dies comes from the thread that made the child.
+            dies_with_thread=threading.current_thread() is threading.main_thread(),
             keeps_states=keeps_states,
             resume=resume,
         )

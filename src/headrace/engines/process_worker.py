@@ -10,6 +10,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ class Assignment:
     """What a worker process gets besides its job.
 
     Attributes:
+        dies_with_thread: whether the thread that starts the worker lives as long as the loader's process.
         keeps_states: whether the states of the random generators are reported after each task.
     """
 
@@ -61,6 +63,7 @@ class Assignment:
     arena: Descriptor
     arena_bytes: int
     stacks: Descriptor
+    dies_with_thread: bool
     keeps_states: bool
     resume: Resume | None
 
@@ -105,12 +108,25 @@ def _settle(assignment: Assignment) -> None:
     signal.signal(signal.SIGINT, _ignore)  # Ctrl-C goes to all; the loader ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(STACK_SIGNAL, file=assignment.stacks.fd, all_threads=True)
+    if assignment.dies_with_thread:
+        _ask_for_death_signal()
     fd = assignment.channel.fd
     threading.Thread(target=_leave_with_loader, args=(fd,), name="headrace-watch-loader", daemon=True).start()
 
 
 def _ignore(*_: object) -> None:
     """Not SIG_IGN, which the programs that a dataset starts would inherit."""
+
+
+def _ask_for_death_signal() -> None:
+    """Let Linux kill this process with its parent, even if compiled code never lets another thread run."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _leave_with_loader(fd: int) -> None:
