@@ -15,7 +15,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-bare test-pythons lint types format bench docs clean
+.PHONY: help demo test pytest test-bare test-pythons lint types format bench soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ format: $(VENV)/.installed-dev ## Fix what ruff can fix, and format
 
 bench: $(VENV)/.installed-dev ## Run the benchmarks
 	$(VENV)/bin/python -m benchmarks $(ARGS)
+
+soak: $(VENV)/.installed-dev ## Load random configurations for ten minutes, with workers killed, and compare all batches
+	$(VENV)/bin/python tools/soak.py $(ARGS)
 
 docs: $(VENV)/.installed-dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

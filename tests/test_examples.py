@@ -95,6 +95,51 @@ def test_worker_info() -> None:
     assert section(lines, "MyIterableDataset:", 4) == expected
 
 
+def test_workers() -> None:
+    """M2.2, M3.4, M4.7, M5.4."""
+    lines = run("workers.py")
+    batches = (*THREE_BATCHES, "[12, 13, 14, 15]")
+    expected = vectors(*(f"{batch} [{', '.join([str(i % 2)] * 4)}]" for i, batch in enumerate(batches)))
+    assert section(lines, "Two workers, processes:", 4) == expected
+    assert section(lines, "Two workers, threads:", 4) == expected
+    assert lines[-2] == "Persistent workers are the same in each epoch: True"
+    assert re.fullmatch(r"Ten batches .*: [\d.]+ s without workers, [\d.]+ s with two", lines[-1])
+
+
+def test_iterable_workers() -> None:
+    """M3.5, M3.6."""
+    lines = run("iterable_workers.py")
+    batches = (*THREE_BATCHES, "[12, 13, 14, 15]")
+    twice = vectors(*(batch for batch in batches for _ in range(2)))
+    assert section(lines, "Every worker iterates over its own copy:", 8) == twice
+    [warning] = [line for line in lines if line.startswith("Warning: ")]
+    assert "Workers 0 and 1 return the same batches" in warning
+    assert section(lines, "Cut by a worker_init_fn:", 4) == vectors(*(batches[i] for i in (0, 2, 1, 3)))
+    assert lines[-2:] == [f"17 samples, {name}: each comes once: True" for name in ("cut", "shared out")]
+
+
+def test_survive_failures() -> None:
+    """M4.6."""
+    lines = run("survive_failures.py")
+    assert "  ValueError: picture 5 is broken" in lines
+    assert "  worker, batch and sample are named: True" in lines
+    skipped = section(lines, 'on_error="skip" leaves the sample out:', 4)
+    assert skipped[:3] == vectors("[0, 1, 2, 3]", "[4, 6, 7]", "[ 8,  9, 10, 11]")
+    assert skipped[3] == "  sample 5 of batch 1, in worker 1: ValueError: picture 5 is broken"
+    assert section(lines, 'on_worker_death="restart" does the work again:', 3) == vectors(*THREE_BATCHES)
+    assert lines[-1] == "  a worker was killed: True"
+
+
+def test_shared_list() -> None:
+    lines = run("shared_list.py")
+    assert "Sum over all samples: 19999900000 expected: 19999900000" in lines
+    needs = {match[1]: int(match[2]) for line in lines if (match := re.match(r"(\w+): .* needs (-?\d+) MB", line))}
+    if sys.platform == "linux":
+        assert needs["SharedList"] < 5 < needs["list"]
+    [warning] = [line for line in lines if line.startswith("  Warning: ")]
+    assert "SharedList" in warning
+
+
 def test_padding() -> None:
     """M4.4, M5.5."""
     lines = run("padding.py")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import repeat
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.messages import Pull
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Pull, Skipped
 from headrace.engines.engine import Job
 from headrace.engines.inline import InlineEngine
 from headrace.flow import Flow
@@ -132,10 +133,10 @@ def test_an_error_of_the_sampler_is_told_and_work_in_flight_is_not_lost():
     engine = HandDrivenEngine(min, capacity=2)
     engine.start(job("abc"))
     flow = Flow(keys(), engine)
-    assert next(flow) == "a"
+    assert [next(flow), next(flow)] == ["a", "b"]  # the error comes in its turn
     with pytest.raises(LookupError, match="the sampler broke"):
         next(flow)
-    assert list(flow) == ["b"]
+    assert list(flow) == []
 
 
 def test_the_error_that_is_raised_is_the_users_own():
@@ -166,3 +167,169 @@ def test_an_interrupt_does_not_break_the_flow():
     with pytest.raises(KeyboardInterrupt):
         next(flow)
     assert list(flow) == ["c"]
+
+
+# Several workers
+
+
+class Lanes:
+    """Worker w gives the outcomes of its own line, one for each task; the test decides who is next."""
+
+    works_ahead = True
+
+    def __init__(self, lines, choose, capacity):
+        self.workers = len(lines)
+        self.capacity = capacity
+        self.lines = [deque(line) for line in lines]
+        self.choose = choose
+        self.inboxes = [deque() for _ in lines]
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.closed = 0
+
+    def submit(self, task):
+        self.inboxes[task.lane].append(task)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+    def receive(self):
+        lane = self.choose([lane for lane, inbox in enumerate(self.inboxes) if inbox])
+        task = self.inboxes[lane].popleft()
+        self.in_flight -= 1
+        if not self.lines[lane]:
+            return Exhausted(task.number)
+        made = self.lines[lane].popleft()
+        return made(task.number) if callable(made) else Finished(task.number, made)
+
+    def close(self):
+        self.closed += 1
+
+
+def bad(key):
+    return BadSample(key, 0, 0, "ValueError: bad", "")
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    lengths=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+    prefetch=st.integers(1, 3),
+    in_order=st.booleans(),
+    random=st.randoms(use_true_random=False),
+)
+def test_streams_of_several_workers(lengths, prefetch, in_order, random):
+    lines = [[(worker, i) for i in range(n)] for worker, n in enumerate(lengths)]
+    engine = Lanes(lines, random.choice, prefetch * len(lengths))
+    told = list(Flow(repeat(Pull(1)), engine, in_order=in_order))
+    rounds = sorted((pair for line in lines for pair in line), key=lambda pair: (pair[1], pair[0]))
+    if in_order:
+        assert told == rounds
+    else:
+        assert sorted(told) == sorted(rounds)
+        for worker, line in enumerate(lines):
+            assert [pair for pair in told if pair[0] == worker] == line
+    assert engine.most_in_flight <= engine.capacity
+    assert not engine.in_flight
+
+
+def test_out_of_order_a_slow_worker_holds_up_nobody():
+    """Worker 0 is asked only when nobody else can be."""
+    engine = Lanes([["slow"], list(range(20))], max, 4)
+    assert list(Flow(iter(range(21)), engine, in_order=False))[:19] == list(range(19))
+
+
+def test_workers_are_kept_busy_while_the_loop_works_on_a_batch():
+    engine = Lanes([list("abcdef")], max, 2)
+    flow = Flow(iter(range(6)), engine)
+    assert next(flow) == "a"
+    assert engine.in_flight == 2  # one came back, and another went out
+
+
+def test_left_out_samples_are_told_in_the_order_of_their_batches_and_empty_batches_do_not_come():
+    lines = [
+        [lambda n: Finished(n, "a", (bad(0),)), lambda n: Skipped(n, (bad(2), bad(3)))],
+        [lambda n: Skipped(n, ()), lambda n: Finished(n, "d", (bad(4),))],
+    ]
+    heard = []
+    engine = Lanes(lines, max, 4)
+    assert list(Flow(iter(range(4)), engine, tell_bad=lambda told: heard.append([b.key for b in told]))) == ["a", "d"]
+    assert heard == [[0], [2, 3], [4]]
+
+
+def test_what_the_listener_raises_ends_the_epoch_there():
+    def refuse(told):
+        raise RuntimeError("too many")
+
+    engine = Lanes([[lambda n: Finished(n, "a", (bad(0),)), "b"]], max, 2)
+    flow = Flow(iter(range(2)), engine, tell_bad=refuse)
+    with pytest.raises(RuntimeError, match="too many"):
+        next(flow)
+
+
+def test_fingerprints_are_told_with_their_worker():
+    lines = [[lambda n: Finished(n, "a", (), 11), "c"], [lambda n: Finished(n, "b", (), 22)]]
+    heard = []
+    engine = Lanes(lines, max, 4)
+    assert list(Flow(iter(range(3)), engine, tell_first=lambda *told: heard.append(told))) == ["a", "b", "c"]
+    assert sorted(heard) == [(0, 11), (1, 22)]
+
+
+def test_a_time_out_is_raised_and_the_batch_still_comes():
+    class Late(Lanes):
+        late = True
+
+        def receive(self):
+            if self.late:
+                self.late = False
+                raise TimeoutError("nothing came")
+            return super().receive()
+
+    flow = Flow(iter(range(2)), Late([list("ab")], max, 2))
+    with pytest.raises(TimeoutError):
+        next(flow)
+    assert list(flow) == ["a", "b"]
+
+
+def test_a_failure_comes_in_its_turn_and_the_epoch_goes_on():
+    error = ValueError("bad")
+    engine = Lanes([["a", lambda n: Failed(n, error)], ["b", "d"]], max, 4)
+    flow = Flow(iter(range(4)), engine)
+    assert [next(flow), next(flow)] == ["a", "b"]
+    with pytest.raises(ValueError, match="bad") as caught:
+        next(flow)
+    assert caught.value is error
+    assert list(flow) == ["d"]
+
+
+@pytest.mark.parametrize("works_ahead", [True, False])
+def test_keys_that_cannot_be_sent_are_an_error_in_their_turn(works_ahead):
+    """And the batches before and after them are not lost."""
+
+    class Picky(Lanes):
+        def submit(self, task):
+            if task.keys == "bad":
+                raise TypeError("cannot be sent")
+            super().submit(task)
+
+    engine = Picky([list("abcd")], max, 2)
+    engine.works_ahead = works_ahead
+    flow = Flow(iter([0, 1, "bad", 3]), engine)
+    told = []
+    for _ in range(6):
+        try:
+            told.append(next(flow))
+        except TypeError as error:
+            told.append(str(error))
+        except StopIteration:
+            break
+    assert told == ["a", "b", "cannot be sent", "c"]
+
+
+def test_an_abandoned_flow_is_over_but_leaves_the_engine():
+    engine = Lanes([list("abcd")], max, 2)
+    flow = Flow(iter(range(4)), engine)
+    assert next(flow) == "a"
+    flow.abandon()
+    assert list(flow) == []
+    assert engine.closed == 0
+    flow.close()
+    assert engine.closed == 1

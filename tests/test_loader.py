@@ -14,13 +14,16 @@ from headrace import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
     pad_collate,
 )
+from headrace.base.errors import TooManyBadSamplesError
 from headrace.testing import FlakyDataset, HandDrivenEngine
+from tests.engines.jobs import Gated, WhoAmI, start_helpers_of_multiprocessing
 from tests.needs import HAS_TORCH, as_lists, needs_torch
 
 TORCHS_PARAMETERS = [
@@ -42,6 +45,11 @@ TORCHS_PARAMETERS = [
     "pin_memory_device",
     "in_order",
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _helpers_of_multiprocessing():
+    start_helpers_of_multiprocessing()
 
 
 class Stream(IterableDataset):
@@ -256,6 +264,11 @@ WRONG = [
     ({"multiprocessing_context": "fork"}, ValueError, "multiprocessing_context can only be used with"),
     ({"multiprocessing_context": "x", "num_workers": 1}, ValueError, "should specify a valid start method in"),
     ({"multiprocessing_context": 5, "num_workers": 1}, TypeError, "should be a valid context object"),
+    ({"engine": "fibres"}, ValueError, "engine must be 'processes', 'threads' or an engine object, got 'fibres'"),
+    ({"on_error": "ignore"}, ValueError, "on_error must be 'raise' or 'skip', got 'ignore'"),
+    ({"max_errors": 1}, ValueError, "max_errors needs on_error='skip'"),
+    ({"max_errors": -1, "on_error": "skip"}, ValueError, "max_errors must not be negative, got -1"),
+    ({"on_worker_death": "mourn"}, ValueError, "on_worker_death must be 'raise' or 'restart', got 'mourn'"),
     ({"batch_size": 0}, ValueError, "batch_size should be a positive integer value, but got batch_size=0"),
     ({"batch_size": None, "drop_last": True}, ValueError, "batch_size=None option disables auto-batching"),
     ({"collate_fn": pad_collate}, TypeError, "add the parentheses"),
@@ -353,3 +366,170 @@ def test_ours_work_in_torchs_own_loader():
     loader = torch.utils.data.DataLoader(Squares(), batch_size=4, sampler=RandomSampler(Squares()))
     assert sorted(i for batch in loader for i in batch.tolist()) == [i**2 for i in range(7)]
     assert as_lists(torch.utils.data.DataLoader(Stream(3, 3), batch_size=2)) == [[0, 1], [2]]
+
+
+# Workers
+
+WORKERS = [{"engine": "threads"}, {"multiprocessing_context": "fork"}]
+
+
+@pytest.fixture(params=WORKERS, ids=["threads", "fork"])
+def workers(request):
+    return {"num_workers": 2, **request.param}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 3},
+        {"batch_size": 3, "drop_last": True},
+        {"batch_size": None},
+        {"batch_sampler": [[1], [2, 3], []], "collate_fn": list},
+        {"batch_size": 2, "shuffle": True},
+        {"batch_size": 2, "collate_fn": lambda samples: {"sum": sum(samples)}},
+        {"batch_size": 2, "sampler": iter([4, 5, 6])},
+    ],
+)
+def test_workers_give_the_batches_that_come_without_them(workers, options):
+    def batches(more):
+        given = {**options, "generator": np.random.default_rng(5), **more}
+        if "sampler" in given:
+            given["sampler"] = [4, 5, 6]
+        return list(DataLoader(Squares(), output="numpy", **given))
+
+    worked, plain = batches(workers), batches({})
+    assert len(worked) == len(plain)
+    assert list(map(str, worked)) == list(map(str, plain))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_distributed_sampler_with_workers(workers, shuffle):
+    def batches(more):
+        sampler = DistributedSampler(range(23), num_replicas=3, rank=1, shuffle=shuffle)
+        return as_lists(DataLoader(range(23), batch_size=4, sampler=sampler, **more))
+
+    assert batches(workers) == batches({})
+
+
+def test_out_of_order_all_batches_come_once(workers):
+    loader = DataLoader(range(40), batch_size=3, in_order=False, **workers)
+    assert sorted(as_lists(loader)) == [list(range(i, min(i + 3, 40))) for i in range(0, 40, 3)]
+
+
+def test_persistent_workers_stay_and_their_iterator_is_the_same(workers):
+    loader = DataLoader(WhoAmI(), sampler=[0] * 4, persistent_workers=True, collate_fn=list, **workers)
+    first = iter(loader)
+    one = list(first)
+    assert iter(loader) is first
+    assert [next(first)[0][3] for _ in range(2)] == [one[0][0][3], one[1][0][3]]  # given up in the middle
+    assert list(loader) == one
+    loader.close()
+    loader.close()
+    again = list(loader)
+    assert len(again) == 4
+    if "engine" not in workers:
+        assert {batch[0][3] for batch in again}.isdisjoint({batch[0][3] for batch in one})
+    loader.close()
+
+
+def test_a_loader_that_is_given_up_in_the_middle_leaves_nothing(workers):
+    """The guard of every test looks for processes, threads and descriptors."""
+    batches = iter(DataLoader(range(1000), batch_size=2, **workers))
+    assert len(next(batches)) == 2
+    del batches
+    loader = DataLoader(range(1000), batch_size=2, persistent_workers=True, **workers)
+    next(iter(loader))
+    del loader
+
+
+def test_bad_samples_are_left_out_and_listed(workers):
+    dataset = FlakyDataset(range(10), bad=[1, 4, 5])
+    for more in (workers, {}):
+        loader = DataLoader(dataset, batch_size=2, on_error="skip", **more)
+        assert as_lists(loader) == [[0], [2, 3], [6, 7], [8, 9]]
+        assert [bad.key for bad in loader.errors] == [1, 4, 5]
+        assert [bad.batch for bad in loader.errors] == [0, 2, 2]
+        assert {bad.error for bad in loader.errors} == {f"ValueError: sample {i} is bad" for i in (1, 4, 5)}
+        assert all("__getitem__" in bad.traceback for bad in loader.errors)
+        assert all((bad.worker is None) is (more == {}) for bad in loader.errors)
+
+
+def test_too_many_bad_samples_end_the_epoch(workers):
+    loader = DataLoader(FlakyDataset(range(10), bad=[1, 3, 5]), on_error="skip", max_errors=1, **workers)
+    with pytest.raises(TooManyBadSamplesError, match="2 samples were left out, and max_errors=1"):
+        list(loader)
+    assert [bad.key for bad in loader.errors] == [1, 3]
+
+
+def test_an_epoch_with_workers_goes_on_after_a_bad_sample(workers):
+    batches = iter(DataLoader(FlakyDataset(range(6), bad=[2]), batch_size=2, **workers))
+    assert np.asarray(next(batches)).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="sample 2 is bad"):
+        next(batches)
+    assert as_lists(batches) == [[4, 5]]
+
+
+def test_a_sampler_is_read_no_further_than_needed(workers, tmp_path):
+    drawn = []
+
+    class Noting:
+        def __iter__(self):
+            for i in range(100):
+                drawn.append(i)
+                yield i
+
+    (tmp_path / "open").touch()
+    batches = iter(DataLoader(Gated(tmp_path), sampler=Noting(), prefetch_factor=2, collate_fn=list, **workers))
+    assert len(drawn) == 4
+    next(batches)
+    assert len(drawn) == 5
+    batches.close()
+
+
+def test_prefetch_factor_decides_how_much_is_in_flight(workers, tmp_path):
+    batches = iter(DataLoader(Gated(tmp_path), sampler=range(100), prefetch_factor=3, collate_fn=list, **workers))
+    (tmp_path / "open").touch()
+    assert next(batches) == [0]
+    batches.close()
+    assert len(list(tmp_path.glob("begun-*"))) <= 8
+
+
+def test_prefetch_factor_zero_is_an_error_with_workers(workers):
+    with pytest.raises(AssertionError, match="prefetch_factor must be at least 1"):
+        iter(DataLoader(range(3), prefetch_factor=0, **workers))
+
+
+def test_streams_with_workers_come_round_by_round(workers):
+    class Numbered(IterableDataset):
+        def __iter__(self):
+            from headrace import get_worker_info
+
+            info = get_worker_info()
+            return iter(range(info.id, 9, info.num_workers))
+
+    assert as_lists(DataLoader(Numbered(), batch_size=2, **workers)) == [[0, 2], [1, 3], [4, 6], [5, 7], [8]]
+
+
+def test_a_loader_with_persistent_workers_can_be_pickled():
+    loader = DataLoader(range(4), batch_size=2, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+    assert as_lists(loader) == [[0, 1], [2, 3]]
+    loader.multiprocessing_context = None
+    copy = pickle.loads(pickle.dumps(loader))
+    assert as_lists(copy) == [[0, 1], [2, 3]]
+    copy.close()
+    loader.close()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_prepared_batches_of_several_epochs(workers, persistent, monkeypatch):
+    """As with `pin_memory` and an accelerator, or with a `device`: a thread prepares what the workers made."""
+    from headrace import loader as loader_module
+    from headrace.deliver.device import Delivery
+
+    delivery = Delivery(prepare=lambda batch: np.asarray(batch) * 10, finish=lambda batch: batch + 1)
+    monkeypatch.setattr(loader_module, "plan_delivery", lambda pin, device: delivery)
+    loader = DataLoader(range(5), batch_size=2, persistent_workers=persistent, **workers)
+    for _ in range(3):
+        assert as_lists(loader) == [[1, 11], [21, 31], [41]]
+        next(iter(loader))
+    loader.close()

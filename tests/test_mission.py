@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from itertools import chain, cycle, islice
 
 import numpy as np
@@ -21,7 +25,8 @@ from headrace import (
     get_worker_info,
     pad_collate,
 )
-from tests.needs import HAS_TORCH, as_lists
+from tests.engines.jobs import start_helpers_of_multiprocessing
+from tests.needs import HAS_TORCH, as_lists, needs_torch
 
 TWELVE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 THREE_BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
@@ -44,6 +49,35 @@ class MyIterableDataset(IterableDataset):
 
     def __iter__(self):
         return iter(self.data)
+
+
+class Diary(MyMapDataset):
+    """Writes down each index that it is asked for, in a file that all workers share."""
+
+    def __init__(self, data, path):
+        super().__init__(data)
+        self.path = path
+        self.path.touch()
+
+    def __getitem__(self, idx):
+        with self.path.open("a") as file:  # short lines that are appended do not mix
+            file.write(f"{idx}\n")
+        return super().__getitem__(idx)
+
+    def entries(self):
+        return [int(line) for line in self.path.read_text().split()]
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def _start_methods():
+    start_helpers_of_multiprocessing()
 
 
 # M1 · a streaming data loader
@@ -111,6 +145,84 @@ def test_m2_1_a_dataset_with_getitem_alone_can_be_iterated():
     assert list(map(lambda x: x + 1, dataset)) == [2, 3, 4, 5, 6]  # noqa: C417
 
 
+def test_m2_2_without_workers_each_epoch_has_an_iterator_of_its_own():
+    loader = DataLoader(MyMapDataset(TWELVE), batch_size=4)
+    first, second = iter(loader), iter(loader)
+    assert first is not second
+    assert as_lists([next(first), next(second), next(first)]) == [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_m2_2_workers_that_do_not_persist_are_new_in_each_epoch():
+    loader = DataLoader(range(4), batch_size=2, num_workers=2, collate_fn=lambda _: os.getpid())
+    first, second = iter(loader), iter(loader)
+    assert first is not second
+    assert len({*first, *second}) == 4
+
+
+def test_m2_2_persistent_workers_have_one_iterator_that_starts_over():
+    class WithProcess(MyMapDataset):
+        def __getitem__(self, idx):
+            return self.data[idx], os.getpid()
+
+    loader = DataLoader(WithProcess(TWELVE), batch_size=4, num_workers=2, persistent_workers=True)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)  # starts over, though the epoch was not at its end
+    assert second is first
+    epochs = [list(second), list(iter(loader))]
+    assert [as_lists(numbers for numbers, _ in epoch) for epoch in epochs] == [THREE_BATCHES] * 2
+    processes = [{int(pid) for _, pids in epoch for pid in pids} for epoch in epochs]
+    assert processes[0] == processes[1]
+    assert len(processes[0]) == 2
+
+
+def test_m2_3_each_index_is_worked_on_exactly_once(tmp_path):
+    dataset = Diary(list(range(50)), tmp_path / "diary")
+    batches = as_lists(DataLoader(dataset, batch_size=3, shuffle=True, num_workers=2))
+    assert sorted(dataset.entries()) == list(range(50))
+    assert sorted(chain(*batches)) == list(range(50))
+
+
+def test_m2_3_results_are_put_in_order(tmp_path):
+    """The first batch is not made before the second one, by another worker, is."""
+
+    class LateFirst(Diary):
+        def __getitem__(self, idx):
+            if idx == 0:
+                wait_until(lambda: 5 in self.entries())
+            return super().__getitem__(idx)
+
+    dataset = LateFirst(list(range(12)), tmp_path / "diary")
+    assert as_lists(DataLoader(dataset, batch_size=3, num_workers=2)) == np.arange(12).reshape(4, 3).tolist()
+    assert dataset.entries().index(5) < dataset.entries().index(0)
+
+
+class Summing:
+    def __init__(self, start):
+        self.start = start
+
+    def collate(self, samples):
+        return sum(samples, self.start)
+
+
+def collate_functions():
+    def local_function(samples):
+        return sum(samples) + 100
+
+    return [lambda samples: sum(samples) + 100, Summing(100).collate, local_function]
+
+
+@pytest.mark.usefixtures("_start_methods")
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("kind", [0, 1, 2], ids=["lambda", "bound method", "local function"])
+def test_m2_4_any_function_can_be_the_collate_fn(start_method, kind):
+    collate_fn = collate_functions()[kind]
+    loader = DataLoader(
+        TWELVE, batch_size=6, num_workers=1, collate_fn=collate_fn, multiprocessing_context=start_method
+    )
+    assert list(loader) == [115, 151]
+
+
 def test_m2_5_a_callback_per_item(capsys):
     def custom_callback(data):
         print(f"{data} 입니다.")
@@ -151,6 +263,84 @@ def test_m3_3_the_main_process_has_worker_id_minus_one(dataset):
         [[8, 9, 10, 11], [-1, -1, -1, -1]],
         [[12, 13, 14, 15], [-1, -1, -1, -1]],
     ]
+
+
+def test_m3_4_the_batches_of_a_map_style_dataset_alternate_between_workers():
+    printed = [as_lists(batch) for batch in DataLoader(MapWithWorker(range(16)), batch_size=4, num_workers=2)]
+    assert printed == [
+        [[0, 1, 2, 3], [0, 0, 0, 0]],
+        [[4, 5, 6, 7], [1, 1, 1, 1]],
+        [[8, 9, 10, 11], [0, 0, 0, 0]],
+        [[12, 13, 14, 15], [1, 1, 1, 1]],
+    ]
+
+
+def test_m3_5_a_stream_that_ignores_workers_comes_twice_and_is_told_so():
+    """The numbers of the workers make the batches differ, so the warning is tried without them."""
+    with pytest.warns(UserWarning, match="Workers 0 and 1 return the same batches") as caught:
+        batches = as_lists(DataLoader(MyIterableDataset(range(16)), batch_size=4, num_workers=2))
+    assert batches == [[i, i + 1, i + 2, i + 3] for i in (0, 0, 4, 4, 8, 8, 12, 12)]
+    (warning,) = caught
+    for words in ("MyIterableDataset", "headrace.get_worker_info()", "itertools.islice", "worker_init_fn"):
+        assert words in str(warning.message)
+    loader = DataLoader(StreamWithWorker(range(16)), batch_size=4, num_workers=2)
+    assert [as_lists(batch) for batch in loader] == [
+        [[0, 1, 2, 3], [0, 0, 0, 0]],
+        [[0, 1, 2, 3], [1, 1, 1, 1]],
+        [[4, 5, 6, 7], [0, 0, 0, 0]],
+        [[4, 5, 6, 7], [1, 1, 1, 1]],
+        [[8, 9, 10, 11], [0, 0, 0, 0]],
+        [[8, 9, 10, 11], [1, 1, 1, 1]],
+        [[12, 13, 14, 15], [0, 0, 0, 0]],
+        [[12, 13, 14, 15], [1, 1, 1, 1]],
+    ]
+
+
+def test_m3_5_the_cure_that_the_warning_names():
+    class Sharing(MyIterableDataset):
+        def __iter__(self):
+            info = get_worker_info()
+            return islice(iter(self.data), info.id, None, info.num_workers)
+
+    for n in (16, 17, 18, 19, 3):  # and no tail is lost
+        batches = as_lists(DataLoader(Sharing(range(n)), batch_size=4, num_workers=2))
+        assert sorted(chain(*batches)) == list(range(n))
+
+
+def cut_data(_):
+    """The document's own words."""
+    worker_info = get_worker_info()
+    dataset = worker_info.dataset
+    worker_id = worker_info.id
+    split_size = len(dataset.data) // worker_info.num_workers
+    dataset.data = dataset.data[worker_id * split_size : (worker_id + 1) * split_size]
+
+
+def cut_data_evenly(_):
+    info = get_worker_info()
+    n = len(info.dataset.data)
+    start, end = n * info.id // info.num_workers, n * (info.id + 1) // info.num_workers
+    info.dataset.data = info.dataset.data[start:end]
+
+
+@pytest.mark.parametrize("engine", ["processes", "threads"])
+def test_m3_6_worker_init_fn_cuts_the_data(engine):
+    dataset = StreamWithWorker(range(16))
+    loader = DataLoader(dataset, batch_size=4, num_workers=2, worker_init_fn=cut_data, engine=engine)
+    assert [as_lists(batch) for batch in loader] == [
+        [[0, 1, 2, 3], [0, 0, 0, 0]],
+        [[8, 9, 10, 11], [1, 1, 1, 1]],
+        [[4, 5, 6, 7], [0, 0, 0, 0]],
+        [[12, 13, 14, 15], [1, 1, 1, 1]],
+    ]
+    assert len(dataset.data) == 16  # the workers cut copies of their own
+
+
+@pytest.mark.parametrize("n", [15, 17, 18, 1])
+def test_m3_6_no_tail_is_lost_when_the_length_does_not_divide(n):
+    dataset = MyIterableDataset(range(n))
+    batches = DataLoader(dataset, batch_size=4, num_workers=2, worker_init_fn=cut_data_evenly)
+    assert sorted(chain(*as_lists(batches))) == list(range(n))
 
 
 # M4 · torch.utils.data in depth
@@ -199,6 +389,82 @@ def test_m4_5_batching_off_means_collate_fn_per_sample():
     assert list(DataLoader(MyIterableDataset("ab"), batch_size=None, collate_fn=str.upper)) == ["A", "B"]
 
 
+class Bad(MyMapDataset):
+    def __getitem__(self, idx):
+        return self.data[idx] / (idx - 5)
+
+
+def test_m4_6_without_workers_an_error_reads_straight():
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(DataLoader(Bad(TWELVE), batch_size=4))
+    assert caught.value.__cause__ is None
+    assert caught.traceback[-1].name == "__getitem__"
+
+
+def test_m4_6_an_error_of_a_worker_tells_where_it_was_raised():
+    iterator = iter(DataLoader(Bad(TWELVE), batch_size=4, num_workers=2))
+    next(iterator)
+    with pytest.raises(ZeroDivisionError, match="division by zero") as caught:
+        next(iterator)
+    told = str(caught.value.__cause__)
+    for words in ("worker process 1", "batch 1", "sample 5", "in __getitem__", "self.data[idx] / (idx - 5)"):
+        assert words in told
+    assert len(next(iterator)) == 4  # and the loop may go on
+
+
+@pytest.mark.parametrize(
+    "dataset", [MyMapDataset(list(range(50))), MyIterableDataset(range(50))], ids=["map", "stream"]
+)
+def test_m4_7_threads_give_the_results_of_processes(dataset):
+    options = {} if isinstance(dataset, IterableDataset) else {"sampler": [7, *range(49, 0, -1)]}
+    init_fn = cut_data if isinstance(dataset, IterableDataset) else None
+    processes, threads = (
+        as_lists(DataLoader(dataset, batch_size=7, num_workers=2, engine=engine, worker_init_fn=init_fn, **options))
+        for engine in ("processes", "threads")
+    )
+    assert threads == processes
+    assert len(threads) > 7
+
+
+NO_GUARD = """
+import os
+from headrace import DataLoader, Dataset, get_worker_info
+
+class Squares(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return index**2, get_worker_info().id
+
+def load():
+    def collate(samples):  # neither at the top level, nor picklable
+        return [list(part) for part in zip(*samples)]
+    init = lambda worker: os.write(1, f"worker {worker}\\n".encode())
+    return DataLoader(
+        Squares(), 2, num_workers=2, collate_fn=collate, worker_init_fn=init, multiprocessing_context={method!r}
+    )
+
+print("main", flush=True)
+for batch in load():
+    print(batch, flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_m4_8_no_guard_and_no_top_level_functions_are_needed(method, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(NO_GUARD.replace("{method!r}", repr(method)))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("[")] == [
+        "[[0, 1], [0, 0]]",
+        "[[4, 9], [1, 1]]",
+        "[[16, 25], [0, 0]]",
+    ]
+    assert sorted(line for line in lines if not line.startswith("[")) == ["main", "worker 0", "worker 1"]
+
+
 # M5 · DataLoader deep dive
 
 
@@ -240,6 +506,24 @@ def test_m5_3_drop_last():
     dataset = MyMapDataset(TWELVE[:10])
     assert [len(batch) for batch in DataLoader(dataset, batch_size=4)] == [4, 4, 2]
     assert [len(batch) for batch in DataLoader(dataset, batch_size=4, drop_last=True)] == [4, 4]
+
+
+def test_m5_4_workers_load_ahead_while_the_model_computes(tmp_path):
+    """Two workers with two batches each: while the loop is at its first batch, four more get ready, and no fifth."""
+    dataset = Diary(list(range(100)), tmp_path / "diary")
+    iterator = iter(DataLoader(dataset, batch_size=5, num_workers=2, prefetch_factor=2))
+    next(iterator)
+    wait_until(lambda: len(dataset.entries()) == 25)  # the model computes
+    time.sleep(0.05)
+    assert sorted(dataset.entries()) == list(range(25))
+    assert next(iterator) is not None
+    wait_until(lambda: len(dataset.entries()) == 30)
+
+
+def test_m5_4_without_workers_nothing_is_loaded_meanwhile(tmp_path):
+    dataset = Diary(list(range(100)), tmp_path / "diary")
+    next(iter(DataLoader(dataset, batch_size=5)))
+    assert dataset.entries() == list(range(5))
 
 
 VARIABLE_LENGTH = [np.random.default_rng(0).normal(size=(n, 2)) for n in (3, 5, 2)]
@@ -292,3 +576,71 @@ def test_m5_6_within_a_class_every_sample_has_the_same_chance():
     sampler = WeightedRandomSampler(class_weights(IMBALANCED_LABELS), 40_000, generator=np.random.default_rng(7))
     share = np.bincount(list(sampler), minlength=10) / 40_000
     assert np.allclose(share, [0.0625] * 8 + [0.25] * 2, atol=0.009)
+
+
+@needs_torch
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_m5_8_pinned_memory_without_an_accelerator_is_a_warning(num_workers, monkeypatch):
+    from headrace.frameworks import torch_tensors
+
+    monkeypatch.setattr(torch_tensors, "current_accelerator", lambda: None)
+    with pytest.warns(UserWarning, match="'pin_memory' argument is set as true but no accelerator is found"):
+        batches = list(DataLoader(MyMapDataset(TWELVE), batch_size=4, pin_memory=True, num_workers=num_workers))
+    assert as_lists(batches) == THREE_BATCHES
+
+
+class PinnableBatch:
+    """A user's own kind of batch."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.pinned_in = None
+
+    def pin_memory(self):
+        self.pinned_in = os.getpid()
+        return self
+
+
+@needs_torch
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_m5_8_with_an_accelerator_each_batch_is_pinned_here(num_workers, monkeypatch):
+    from headrace.frameworks import torch_devices, torch_tensors
+
+    monkeypatch.setattr(torch_tensors, "current_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch_devices, "current_accelerator", lambda: None)  # there is no device to set
+    loader = DataLoader(TWELVE, batch_size=4, collate_fn=PinnableBatch, pin_memory=True, num_workers=num_workers)
+    for _ in range(2):
+        batches = list(loader)
+        assert [batch.samples for batch in batches] == THREE_BATCHES
+        assert {batch.pinned_in for batch in batches} == {os.getpid()}
+
+
+def test_m5_9_step_by_step_without_workers():
+    """1. The model's step. 2. It waits. 3. The next batch is made. 4. The next step."""
+    events = []
+
+    class Telling(MyMapDataset):
+        def __getitem__(self, idx):
+            events.append(f"load {idx}")
+            return self.data[idx]
+
+    for batch in as_lists_lazily(DataLoader(Telling([10, 11, 12, 13]), batch_size=2)):
+        events += [f"step {batch}"]
+    assert events == ["load 0", "load 1", "step [10, 11]", "load 2", "load 3", "step [12, 13]"]
+
+
+def as_lists_lazily(batches):
+    return (np.asarray(batch).tolist() for batch in batches)
+
+
+def test_m5_9_step_by_step_with_workers(tmp_path):
+    """While the model is at batch N, the workers make batches N+1, N+2 …; then they are there at once, in order."""
+    dataset = Diary(list(range(40)), tmp_path / "diary")
+    steps = 0
+    for step, batch in enumerate(as_lists_lazily(DataLoader(dataset, batch_size=4, num_workers=2, prefetch_factor=1))):
+        assert batch == list(range(4 * step, 4 * step + 4))
+        ahead = min(40, 4 * (step + 3))  # this batch, and one more of each worker
+        wait_until(lambda ahead=ahead: len(dataset.entries()) >= ahead)
+        assert sorted(dataset.entries()) == list(range(ahead))
+        steps += 1
+    assert steps == 10

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from headrace import DataLoader
-from headrace.testing import FlakyDataset, HandDrivenEngine, SlowDataset
+from headrace import DataLoader, WorkerDiedError, WorkerTimeoutError
+from headrace.testing import DyingDataset, FlakyDataset, HandDrivenEngine, SlowDataset
 from tests.needs import as_lists
 
 
@@ -56,3 +56,35 @@ def test_flaky_datasets_fail_where_told():
         dataset[1]
     with pytest.raises(OSError, match="disk 1"):
         FlakyDataset("abc", bad=[1], error=lambda index: OSError(f"disk {index}"))[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("kill", "signal SIGKILL"), ("segv", "signal SIGSEGV"), ("exit", "exit code 3")]
+)
+def test_dying_datasets_end_their_worker(how, told):
+    iterator = iter(DataLoader(DyingDataset("abc", {1: how}), num_workers=1))
+    assert next(iterator) == ["a"]
+    with pytest.raises(WorkerDiedError, match=told):
+        next(iterator)
+
+
+def test_dying_datasets_keep_their_worker(monkeypatch):
+    monkeypatch.setattr("headrace.engines.patience._GRACE_S", 0.1)
+    iterator = iter(DataLoader(DyingDataset("abc", {1: "stuck"}), num_workers=1, timeout=0.5))
+    assert next(iterator) == ["a"]
+    with pytest.raises(WorkerTimeoutError):
+        next(iterator)
+
+
+def test_dying_datasets_may_die_once(tmp_path):
+    dataset = DyingDataset("abc", {1: "kill", 2: "exit"}, once_in=tmp_path)
+    loader = DataLoader(dataset, num_workers=1, on_worker_death="restart")
+    assert list(loader) == [["a"], ["b"], ["c"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["died-at-1", "died-at-2"]
+
+
+def test_dying_datasets_spare_the_main_process():
+    dataset = DyingDataset("abc", {1: "kill"})
+    assert (dataset[0], dataset[2], len(dataset)) == ("a", "c", 3)
+    with pytest.raises(RuntimeError, match="load it with worker processes"):
+        dataset[1]

@@ -75,7 +75,8 @@ class Flow:
                 case Skipped(bad=bad):
                     self._report(bad)
                     self.submit_tasks()
-                case Exhausted():
+                case Exhausted(bad=bad):
+                    self._report(bad)
                     self.submit_tasks()
 
     def submit_tasks(self) -> None:
@@ -120,8 +121,13 @@ class Flow:
             self._due.extend(self._reorder.put(outcome.number, outcome))
 
     def _report(self, bad: tuple[BadSample, ...]) -> None:
-        if bad and self._tell_bad is not None:
+        if not bad or self._tell_bad is None:
+            return
+        try:
             self._tell_bad(bad)
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Give up the rest of the epoch, but leave the engine for the next one."""

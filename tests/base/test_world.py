@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from headrace import WorkerInfo, get_worker_info
+from headrace.base.world import enter_worker_thread
 from tests.needs import needs_torch
 
 
@@ -20,6 +22,56 @@ def test_worker_info_is_frozen():
     info = WorkerInfo(id=0, num_workers=2, seed=7, dataset=None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         info.id = 1
+
+
+def test_a_thread_that_is_a_worker_is_the_only_one():
+    info = WorkerInfo(id=1, num_workers=2, seed=7, dataset="data")
+    told = []
+
+    def work():
+        enter_worker_thread(info)
+        told.append(get_worker_info())
+        child = threading.Thread(target=lambda: told.append(get_worker_info()))
+        child.start()
+        child.join()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert told == [info, None]
+    assert get_worker_info() is None
+
+
+ENTER = """
+import sys, threading
+from headrace import WorkerInfo, get_worker_info
+from headrace.base.world import enter_worker_process
+info = WorkerInfo(id=1, num_workers=2, seed=7, dataset="data")
+enter_worker_process(info)
+told = [get_worker_info()]
+thread = threading.Thread(target=lambda: told.append(get_worker_info()))
+thread.start()
+thread.join()
+assert told == [info, info]
+assert "torch" not in sys.modules
+"""
+
+
+def test_a_process_that_is_a_worker_is_one_in_all_its_threads():
+    subprocess.run([sys.executable, "-c", ENTER], check=True, timeout=60)
+
+
+@needs_torch
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_torch_is_told_whenever_it_is_imported(order):
+    check = """
+import torch
+theirs = torch.utils.data.get_worker_info()
+assert (theirs.id, theirs.num_workers, theirs.seed, theirs.dataset) == (1, 2, 7, "data")
+"""
+    enter = ENTER.replace('assert "torch" not in sys.modules', "")
+    script = ENTER + check if order == "after" else "import torch" + enter + check
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 @needs_torch

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from headrace.base.messages import PackedIndices, Pull
-from headrace.batch.fetch import EndOfStream, IterableFetcher, MapFetcher
+from headrace.batch.fetch import (
+    POSITION,
+    STOP,
+    Abandoned,
+    EndOfStream,
+    IterableFetcher,
+    MapFetcher,
+    NoSampleLeft,
+    Watch,
+)
+from headrace.testing import FlakyDataset
 
 
 class Recorder:
@@ -110,3 +120,193 @@ def test_the_short_last_batch_asks_an_ended_stream_no_more():
     for _ in range(2):
         with pytest.raises(EndOfStream):
             fetcher.fetch(Pull(3))
+
+
+# Watched from outside
+
+
+class Follower:
+    """A dataset that notes what the board says while it is asked."""
+
+    def __init__(self, board):
+        self.board = board
+        self.positions = []
+
+    def __getitem__(self, key):
+        self.positions.append(self.board[POSITION])
+        return key
+
+    def __iter__(self):
+        for key in range(10):
+            yield self[key]
+
+
+class Summing:
+    """A builder that notes the number of samples it was made for."""
+
+    def __init__(self, n):
+        self.n = n
+        self.samples = []
+
+    def add(self, sample):
+        self.samples.append(sample)
+
+    def finish(self):
+        return self.n, self.samples
+
+
+def test_samples_are_added_as_they_arrive():
+    assert MapFetcher("abc", list, batched=True, build=Summing).fetch([2, 0]) == (2, ["c", "a"])
+    assert MapFetcher("abc", list, batched=True, build=Summing).fetch(iter([1])) == (1, ["b"])
+    fetcher = IterableFetcher("abc", list, drop_last=False, build=Summing)
+    assert list(fetch_all(fetcher, Pull(2))) == [(2, ["a", "b"]), (2, ["c"])]
+
+
+def test_the_board_tells_which_sample_is_at_work():
+    board = [0, 0, -1]
+    dataset = Follower(board)
+    assert MapFetcher(dataset, list, batched=True, watch=Watch(board)).fetch([7, 8, 9]) == [7, 8, 9]
+    assert dataset.positions == [0, 1, 2]
+    dataset.positions.clear()
+    IterableFetcher(dataset, list, drop_last=False, watch=Watch(board)).fetch(Pull(9))
+    # Quick samples of a stream are pulled several at a time, and then no single one is told.
+    assert dataset.positions[0] == 0
+    assert all(told in (position, -1) for position, told in enumerate(dataset.positions))
+
+
+def test_whoever_is_told_to_stop_does_so_before_the_next_sample():
+    board = [0, 0, -1]
+
+    class Stopping(Follower):
+        def __getitem__(self, key):
+            if key == 1:
+                board[STOP] = 1
+            return super().__getitem__(key)
+
+    dataset = Stopping(board)
+    with pytest.raises(Abandoned):
+        MapFetcher(dataset, list, batched=True, watch=Watch(board)).fetch([0, 1, 2, 3])
+    assert dataset.positions == [0, 1]
+    board[STOP] = 0
+    with pytest.raises(Abandoned):
+        IterableFetcher(dataset, list, drop_last=False, watch=Watch(board)).fetch(Pull(5))
+
+
+def test_bad_samples_are_left_out_and_remembered():
+    watch = Watch([0, 0, -1], skip_errors=True)
+    fetcher = MapFetcher(FlakyDataset("abcd", bad=[1, 3]), list, batched=True, watch=watch)
+    assert fetcher.fetch([0, 1, 2]) == ["a", "c"]
+    assert [(key, str(error)) for key, error in watch.bad] == [(1, "sample 1 is bad")]
+    watch.bad.clear()
+    with pytest.raises(NoSampleLeft):
+        fetcher.fetch([1, 3])
+    assert [key for key, _ in watch.bad] == [1, 3]
+
+
+def test_without_leave_to_skip_a_bad_sample_raises():
+    fetcher = MapFetcher(FlakyDataset("abcd", bad=[1]), list, batched=True, watch=Watch([0, 0, -1]))
+    with pytest.raises(ValueError, match="sample 1 is bad"):
+        fetcher.fetch([0, 1, 2])
+
+
+def test_an_empty_batch_is_a_batch_and_not_a_bad_one():
+    watch = Watch([0, 0, -1], skip_errors=True)
+    assert MapFetcher("abc", list, batched=True, watch=watch).fetch([]) == []
+
+
+def test_positions_to_be_left_out_are_not_touched():
+    board = [0, 0, -1]
+    dataset = Follower(board)
+    watch = Watch(board, skip_errors=True, leave_out=(0, 2))
+    took = []
+    fetcher = MapFetcher(dataset, list, batched=True, take=took.append, watch=watch)
+    assert fetcher.fetch([5, 6, 7, 8]) == [6, 8]
+    assert dataset.positions == [1, 3]
+    assert took == []  # it would touch them all
+    watch.leave_out = (0,)
+    with pytest.raises(NoSampleLeft):
+        MapFetcher(dataset, list, batched=False, watch=watch).fetch(5)
+
+
+@pytest.mark.parametrize("way", ["take", "__getitems__"])
+def test_where_a_whole_batch_fails_its_samples_are_tried_one_by_one(way):
+    class Many(FlakyDataset):
+        pass
+
+    def fail(keys):
+        raise OSError("all or nothing")
+
+    if way == "__getitems__":
+        Many.__getitems__ = lambda self, keys: fail(keys)
+    for skips in (True, False):
+        watch = Watch([0, 0, -1], skip_errors=skips)
+        fetcher = MapFetcher(
+            Many("abc", bad=[1]), list, batched=True, take=fail if way == "take" else None, watch=watch
+        )
+        if skips:
+            assert fetcher.fetch([0, 1, 2]) == ["a", "c"]
+            assert [key for key, _ in watch.bad] == [1]
+        else:
+            with pytest.raises(OSError, match="all or nothing"):
+                fetcher.fetch([0, 1, 2])
+
+
+def test_a_single_bad_sample_is_no_batch():
+    watch = Watch([0, 0, -1], skip_errors=True)
+    fetcher = MapFetcher(FlakyDataset("ab", bad=[1]), str.upper, batched=False, watch=watch)
+    assert fetcher.fetch(0) == "A"
+    with pytest.raises(NoSampleLeft):
+        fetcher.fetch(1)
+    assert [key for key, _ in watch.bad] == [1]
+
+
+class Resilient:
+    """A stream that raises for some of its samples, and goes on."""
+
+    def __init__(self, n, bad):
+        self.i = -1
+        self.n = n
+        self.bad = bad
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.i += 1
+        if self.i == self.n:
+            raise StopIteration
+        if self.i in self.bad:
+            raise ValueError(f"sample {self.i} is bad")
+        return self.i
+
+
+def test_bad_samples_of_a_stream_count_in_their_batch():
+    watch = Watch([0, 0, -1], skip_errors=True)
+    fetcher = IterableFetcher(Resilient(7, {1, 2, 3}), list, drop_last=False, watch=watch)
+    assert fetcher.fetch(Pull(2)) == [0]
+    with pytest.raises(NoSampleLeft):
+        fetcher.fetch(Pull(2))
+    assert fetcher.fetch(Pull(2)) == [4, 5]
+    assert fetcher.fetch(Pull(2)) == [6]
+    with pytest.raises(EndOfStream):
+        fetcher.fetch(Pull(2))
+    assert [str(error) for _, error in watch.bad] == [f"sample {i} is bad" for i in (1, 2, 3)]
+
+
+def test_single_samples_of_a_stream_that_are_bad_are_no_end():
+    watch = Watch([0, 0, -1], skip_errors=True)
+    fetcher = IterableFetcher(Resilient(3, {1}), str, drop_last=False, watch=watch)
+    assert fetcher.fetch(Pull(None)) == "0"
+    with pytest.raises(NoSampleLeft):
+        fetcher.fetch(Pull(None))
+    watch.bad.clear()
+    assert fetcher.fetch(Pull(None)) == "2"
+    with pytest.raises(EndOfStream):
+        fetcher.fetch(Pull(None))
+
+
+def test_a_stream_without_leave_to_skip_raises_in_its_place():
+    fetcher = IterableFetcher(Resilient(4, {1}), list, drop_last=False)
+    with pytest.raises(ValueError, match="sample 1 is bad"):
+        fetcher.fetch(Pull(2))
+    assert fetcher.fetch(Pull(2)) == [2, 3]

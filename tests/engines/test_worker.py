@@ -8,7 +8,7 @@ import pytest
 from headrace import Padded, pad_collate
 from headrace.base.messages import Task
 from headrace.engines.worker import Worker
-from tests.engines.test_engines import job
+from tests.engines.jobs import job
 from tests.needs import needs_torch
 
 

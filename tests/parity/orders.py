@@ -46,6 +46,15 @@ class ShufflingSampler(UserSampler):
         return len(self.indices)
 
 
+class DrawingSampler(UserSampler):
+    """A user's own that draws from torch's global generator for each index, so one sees how far it has been read."""
+
+    def __iter__(self) -> Iterator[int]:
+        for i in self.indices:
+            torch.rand(1)
+            yield i
+
+
 libraries = st.sampled_from(["own", "own", "torch", "headrace"])
 
 
@@ -124,7 +133,9 @@ def distributed_samplers(draw: st.DrawFn, library: str) -> Order:
 @st.composite
 def user_samplers(draw: st.DrawFn, n: int) -> Order:
     indices = draw(_indices(n))
-    kind = draw(st.sampled_from(["list", "tuple", "range", "array", "UserSampler", "ShufflingSampler"]))
+    kind = draw(
+        st.sampled_from(["list", "tuple", "range", "array", "UserSampler", "ShufflingSampler", "DrawingSampler"])
+    )
     made: dict[str, Callable[[], Any]] = {
         "list": lambda: list(indices),
         "tuple": lambda: tuple(indices),
@@ -132,8 +143,19 @@ def user_samplers(draw: st.DrawFn, n: int) -> Order:
         "array": lambda: np.array(indices, dtype=np.int64),
         "UserSampler": lambda: UserSampler(indices),
         "ShufflingSampler": lambda: ShufflingSampler(indices),
+        "DrawingSampler": lambda: DrawingSampler(indices),
     }
+    kind = draw(st.sampled_from(list(made)))
     return Order(f"{kind} {indices}", lambda own, dataset, generator: made[kind]())
+
+
+def can_be_read(order: Order, dataset: Any) -> bool:
+    """Whether the sampler raises nothing by itself."""
+    try:
+        list(order.build(headrace, dataset, None))
+    except Exception:  # noqa: BLE001 (whatever it is)
+        return False
+    return True
 
 
 @st.composite

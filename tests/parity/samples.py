@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, UserList, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,14 @@ class OddSequence(FrozenSequence):
     def __init__(self, items: Any, note: str) -> None:
         super().__init__(items)
         self.note = note
+
+
+@dataclass
+class Record:
+    """A user's own kind of batch."""
+
+    name: str
+    parts: Any
 
 
 class RichDict(dict):
@@ -226,3 +235,51 @@ structures = st.recursive(
     ),
     max_leaves=5,
 )
+
+_OBJECTS: dict[str, Callable[[int], Any]] = {
+    "None": lambda i: None,
+    "complex": lambda i: complex(i, -i),
+    "int of 70 bits": lambda i: 2**70 + i,
+    "set": lambda i: {i, "x"},
+    "slice": lambda i: slice(i),
+    "datetime": lambda i: datetime(2024, 1, 1 + i % 28),
+    "dtype": lambda i: torch.bfloat16,
+    "class": lambda i: Point,
+    "array of objects": lambda i: np.array([i, "x", None], dtype=object),
+    "array of strings": lambda i: np.array(["a", "é" * i]),
+    "array of dates": lambda i: np.array(["2024-01-02"], "M8[D]") + i,
+    "structured array": lambda i: np.array([(i, 0.5)], [("a", "i4"), ("b", "f8", (2,))]),
+    "array in Fortran's order": lambda i: np.asfortranarray(random_array(i, "f4", (3, 4))),
+    "tensor that requires a gradient": lambda i: torch.full((3,), float(i), requires_grad=True),
+    "parameter": lambda i: torch.nn.Parameter(torch.full((3,), float(i))),
+    "long string": lambda i: f"é{i}" * 50_000,
+    "long bytes": lambda i: bytes([i % 256]) * 100_000,
+    "Record": lambda i: Record(f"r{i}", [torch.full((2,), i), np.arange(i), {"k": b"v"}]),
+}
+
+
+@dataclass(frozen=True)
+class Object:
+    """What no collate function takes, but a user's own may leave as it is."""
+
+    kind: str
+
+    def __call__(self, i: int) -> Any:
+        return _OBJECTS[self.kind](i)
+
+
+every_object = Container("list", tuple(Object(kind) for kind in _OBJECTS))
+_ARRANGED = [((), "C"), ((0, 2), "C"), *(((2, 3, 2), layout) for layout in LAYOUTS)]
+every_leaf = Container(
+    "tuple",
+    (
+        *(Scalar(kind) for kind in sorted(_SCALARS)),
+        *(Array(dtype, None) for dtype in NUMPY_DTYPES if dtype != "u8"),
+        *(Array(dtype, shape, layout) for dtype in NUMPY_DTYPES for shape, layout in _ARRANGED),
+        *(Tensor(dtype, shape, layout) for dtype in TORCH_DTYPES for shape, layout in _ARRANGED),
+    ),
+)
+"""One of each kind."""
+
+large = st.sampled_from([Array("f4", (3, 100, 80), "channels last"), Array("u1", (70_000,)), Array("f8", (90, 100))])
+large |= st.builds(Tensor, st.just(torch.bfloat16), st.just((3, 120, 100)), layouts)

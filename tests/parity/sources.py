@@ -67,15 +67,22 @@ def _map_class(base: type, *, batched: bool, noise: str) -> type:
     return MapDataset
 
 
+def _who_is_asking() -> list[tuple[Any, ...]]:
+    """What headrace's and torch's `get_worker_info` say here, in numbers."""
+    infos = headrace.get_worker_info(), torch_data.get_worker_info()
+    return [(-1, 0, 0) if info is None else (info.id, info.num_workers, info.seed) for info in infos]
+
+
 _NOISES: dict[str, Callable[[], Any]] = {
     "torch": lambda: torch.rand(2),
     "numpy": lambda: np.random.standard_normal(2),
     "python": random.random,
+    "worker": _who_is_asking,
 }
 
 
-def _iterable_class(base: type, announced: int | None) -> type:
-    """A user's stream, whose `len` may be missing or wrong."""
+def _iterable_class(base: type, announced: int | None, noise: str = "none", share: str = "all") -> type:
+    """A user's stream, whose `len` may be missing or wrong, and which may give each worker a share of its own."""
 
     class Stream(base):
         def __init__(self, structure: Structure, n: int) -> None:
@@ -83,11 +90,27 @@ def _iterable_class(base: type, announced: int | None) -> type:
             self.n = n
 
         def __iter__(self) -> Iterator[Any]:
-            return (self.structure(i) for i in range(self.n))
+            for i in _SHARES[share](self.n):
+                sample = self.structure(i)
+                yield sample if noise == "none" else (sample, _NOISES[noise]())
 
     if announced is not None:
         Stream.__len__ = lambda self: announced
     return Stream
+
+
+def _interleaved(n: int) -> range:
+    info = headrace.get_worker_info()
+    return range(n) if info is None else range(info.id, n, info.num_workers)
+
+
+def _uneven(n: int) -> range:
+    """Some workers end long before the others, some have nothing at all."""
+    info = torch_data.get_worker_info()
+    return range(n) if info is None else range(n * info.id // info.num_workers)
+
+
+_SHARES: dict[str, Callable[[int], range]] = {"all": range, "interleaved": _interleaved, "uneven": _uneven}
 
 
 @st.composite
@@ -204,6 +227,15 @@ def map_sources(n: int) -> st.SearchStrategy[Source]:
     return _simple(n) | subsets(_combined, n) | concatenations(_combined, n) | stacks(_combined, n)
 
 
+def _quiet(n: int) -> st.SearchStrategy[Source]:
+    return sequences(n) | arrays(n) | tensor_datasets(n) | user_datasets(n, ("none",))
+
+
+def quiet_sources(n: int) -> st.SearchStrategy[Source]:
+    """Map datasets that give the same samples to whoever asks, in any order."""
+    return _quiet(n) | subsets(_quiet, n) | concatenations(_quiet, n) | stacks(_quiet, n)
+
+
 def _noisy(n: int) -> st.SearchStrategy[Source]:
     return user_datasets(n, tuple(_NOISES))
 
@@ -235,6 +267,66 @@ def chains(draw: st.DrawFn, n: int) -> Source:
         n * times,
         lambda own: _pick(library, own).ChainDataset([source.build(own) for _ in range(times)]),
     )
+
+
+@st.composite
+def worker_streams(draw: st.DrawFn, n: int, noises: tuple[str, ...] = ("none", *_NOISES)) -> Source:
+    """Streams that know which worker they are in, or do not, with and without random augmentation."""
+    base = draw(st.sampled_from([headrace.IterableDataset, torch_data.IterableDataset]))
+    announced = draw(st.sampled_from([None, n, max(0, n - 2)]))
+    noise, share = draw(st.sampled_from(noises)), draw(st.sampled_from(sorted(_SHARES)))
+    structure = draw(samples.structures)
+    cls = _iterable_class(base, announced, noise, share)
+    description = f"{base.__module__} stream of {n} {structure}, len {announced}, noise: {noise}, share: {share}"
+    return Source(description, n, lambda own: cls(structure, n))
+
+
+class UsersError(Exception):
+    """A user's own error."""
+
+
+ERRORS = (ValueError, KeyError, IndexError, OSError, ZeroDivisionError, UsersError, AssertionError)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Samples of which some raise."""
+
+    bad: frozenset[int]
+    error: type[Exception]
+
+    def __call__(self, i: int) -> Any:
+        if i in self.bad:
+            raise self.error(f"no sample {i}")
+        return samples.Point(i, torch.rand(1))
+
+
+class _Resumable:
+    """An iterator that goes on after an error, unlike a generator."""
+
+    def __init__(self, structure: Structure, n: int) -> None:
+        self._structure, self._left = structure, iter(range(n))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._structure(next(self._left))
+
+
+@st.composite
+def failing_sources(draw: st.DrawFn, n: int) -> Source:
+    """Map datasets and streams that raise for some samples."""
+    failing = Failing(frozenset(draw(st.sets(st.integers(0, n - 1), max_size=3))), draw(st.sampled_from(ERRORS)))
+    kind = draw(st.sampled_from(["map", "batched map", "generator", "resumable"]))
+    base = headrace.IterableDataset if kind in ("generator", "resumable") else headrace.Dataset
+    if kind.endswith("map"):
+        cls = _map_class(base, batched=kind == "batched map", noise="none")
+    else:
+        cls = _iterable_class(base, None)
+    if kind == "resumable":
+        cls.__iter__ = lambda self: _Resumable(self.structure, self.n)
+    return Source(f"{kind} of {n} {failing}", n, lambda own: cls(failing, n))
 
 
 def stream_sources(n: int) -> st.SearchStrategy[Source]:

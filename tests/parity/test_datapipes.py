@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
@@ -36,6 +37,35 @@ def test_datapipes(pipe: Callable[[], Any], shuffle: bool | None, seed: int | No
 
     def build(setting: Setting) -> Any:
         options = {} if shuffle is None else {"shuffle": shuffle}
+        return setting.own.DataLoader(pipe(), batch_size, generator=setting.new_generator(seed), **options)
+
+    assert_same_traces(build, [Step("drain", 0), Step("start", 0), Step("next", 0), Step("start", 0), Step("drain", 0)])
+
+
+WORKER_PIPES: dict[str, Callable[[], Any]] = {
+    "shuffled": lambda: IterableWrapper(range(13)).shuffle(),
+    "sharded": lambda: IterableWrapper(range(13)).shuffle().sharding_filter(),
+    "shuffled after sharding": lambda: IterableWrapper(range(13)).sharding_filter().shuffle(buffer_size=3),
+    "random": lambda: IterableWrapper(range(13)).shuffle().sharding_filter().map(_with_noise),
+    "batched": lambda: IterableWrapper(range(13)).sharding_filter().batch(2, drop_last=True),
+    "map": lambda: SequenceWrapper(list(range(13))).map(_with_noise),
+}
+
+
+def _with_noise(sample: int) -> tuple[int, float]:
+    return sample, torch.rand(()).item()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pipe", WORKER_PIPES.values(), ids=WORKER_PIPES.keys())
+@pytest.mark.parametrize(
+    ("seed", "batch_size", "n_workers", "persistent"), [(None, None, 2, True), (4, 3, 3, False), (None, 2, 1, True)]
+)
+def test_datapipes_with_workers(
+    pipe: Callable[[], Any], seed: int | None, batch_size: int | None, n_workers: int, persistent: bool
+) -> None:
+    def build(setting: Setting) -> Any:
+        options = {"num_workers": n_workers, "persistent_workers": persistent, "prefetch_factor": 1}
         return setting.own.DataLoader(pipe(), batch_size, generator=setting.new_generator(seed), **options)
 
     assert_same_traces(build, [Step("drain", 0), Step("start", 0), Step("next", 0), Step("start", 0), Step("drain", 0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -117,3 +118,72 @@ def test_a_stream_that_raises_stop_iteration_still_ends() -> None:
             return iter([1, 2])
 
     assert [batch.tolist() for batch in headrace.DataLoader(Stream(), 4)] == [[1, 2]]
+
+
+# With workers
+
+
+def only_batch(library: ModuleType, sample: Any) -> Any:
+    (batch,) = library.DataLoader([sample], None, num_workers=1, collate_fn=_as_it_is)
+    return batch
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
+
+
+def test_a_conjugated_tensor_stays_one_in_workers() -> None:
+    tensor = torch.tensor([1 + 2j]).conj()
+    assert only_batch(torch_data, tensor).tolist() == [1 + 2j]  # torch forgets it on the way
+    assert only_batch(headrace, tensor).tolist() == [1 - 2j]
+
+
+def test_arrays_keep_their_byte_order_in_workers() -> None:
+    array = np.array([1, 2], ">i4")
+    assert only_batch(torch_data, array).dtype == np.dtype("<i4")
+    got = only_batch(headrace, array)
+    assert got.dtype == array.dtype
+    assert got.tolist() == [1, 2]
+
+
+class PickyError(Exception):
+    """Cannot be made from a text alone."""
+
+    def __init__(self, path: str, code: int) -> None:
+        super().__init__(path, code)
+        self.path, self.code = path, code
+
+
+class Picky(headrace.Dataset):
+    def __getitem__(self, index: int) -> int:
+        raise PickyError("a.png", 7)
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_errors_of_workers_keep_their_type_and_attributes() -> None:
+    theirs, ours = (iter(library.DataLoader(Picky(), num_workers=1)) for library in (torch_data, headrace))
+    with pytest.raises(RuntimeError, match="Caught PickyError"):
+        next(theirs)
+    assert list(theirs) == []  # its workers end at once
+    with pytest.raises(PickyError) as caught:
+        next(ours)
+    assert (caught.value.path, caught.value.code) == ("a.png", 7)
+    assert "in __getitem__" in str(caught.value.__cause__)
+
+
+def test_the_error_of_a_sampler_comes_in_its_turn() -> None:
+    with pytest.raises(LookupError):
+        iter(torch_data.DataLoader(range(9), None, sampler=OneByOne(), num_workers=2))  # before the first batch
+    iterator = iter(headrace.DataLoader(range(9), None, sampler=OneByOne(), num_workers=2))
+    assert [next(iterator), next(iterator)] == [1, 2]
+    with pytest.raises(LookupError):
+        next(iterator)
+    assert list(iterator) == []
+
+
+class OneByOne:
+    def __iter__(self) -> Iterator[int]:
+        yield from [1, 2]
+        raise LookupError("no more")

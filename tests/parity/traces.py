@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import headrace
 
-from .equality import Fingerprint, outcome
+from .equality import Fingerprint, first_difference, outcome
 
 _MOST_BATCHES = 100
 
@@ -31,10 +31,14 @@ class Step:
 
 @dataclass
 class Setting:
-    """What a loader is built with: its library, and the generators whose states are watched."""
+    """What a loader is built with: its library, and the generators whose states are watched.
+
+    `exact_strides` is False for batches of workers, of which headrace sends no more than what can be read.
+    """
 
     own: ModuleType
     generators: list[torch.Generator] = field(default_factory=list)
+    exact_strides: bool = True
 
     def new_generator(self, seed: int | None) -> torch.Generator | None:
         if seed is None:
@@ -45,6 +49,19 @@ class Setting:
 
 
 BuildLoader = Callable[[Setting], Any]
+
+
+def _epochs_to_steps(epochs: list[int | None]) -> list[Step]:
+    steps: list[Step] = []
+    for batches in epochs:
+        steps.append(Step("start", 0))
+        steps += [Step("drain", 0)] if batches is None else [Step("next", 0)] * batches
+    return steps
+
+
+few_epochs = st.lists(st.sampled_from([None, None, 0, 1, 3]), min_size=1, max_size=3).map(_epochs_to_steps)
+"""One to three epochs, whole or left in the middle: workers are slow to start."""
+
 steps = st.lists(
     st.builds(Step, st.sampled_from(["start", "next", "next", "drain", "drain"]), st.sampled_from([0, 0, 0, 1])),
     min_size=1,
@@ -54,22 +71,23 @@ steps = st.lists(
 
 def assert_same_traces(build: BuildLoader, plan: list[Step]) -> None:
     """headrace's loader shows in every step exactly what torch's shows."""
-    expected, got = (trace(build, Setting(own), plan) for own in (torch_data, headrace))
+    compare_traces(*(trace(build, Setting(own), plan) for own in (torch_data, headrace)))
+
+
+def compare_traces(expected: list[tuple[Any, ...]], got: list[tuple[Any, ...]]) -> None:
     for place, (one, other) in enumerate(zip(expected, got, strict=False)):
-        assert other == one, f"differs in step {place}: {one[0]}"
+        assert other == one, f"differs in step {place}, {one[0]}: {first_difference(one, other)}"
     assert len(got) == len(expected)
 
 
 def trace(build: BuildLoader, setting: Setting, plan: list[Step]) -> list[tuple[Any, ...]]:
     """What construction, `len`, each step of the plan and the rest of the epoch gave, and the random states after."""
-    torch.manual_seed(1)
-    np.random.seed(2)
-    random.seed(3)
+    _seed()
     seen: list[tuple[Any, ...]] = []
     loaders: list[Any] = []
 
     def note(name: str, action: Callable[[], Any]) -> Fingerprint:
-        result = outcome(action)
+        result = outcome(action, exact_strides=setting.exact_strides)
         seen.append((name, result, _random_states(setting)))
         return result
 
@@ -82,6 +100,7 @@ def trace(build: BuildLoader, setting: Setting, plan: list[Step]) -> list[tuple[
     iterators: dict[int, Any] = {}
     for step in [*plan, Step("drain", 0)]:
         if step.action == "start" or step.slot not in iterators:
+            end_torchs_workers(iterators.pop(step.slot, None), loader)
             note(f"start {step.slot}", lambda slot=step.slot: iterators.update({slot: iter(loader)}))
         for _ in range({"start": 0, "next": 1, "drain": _MOST_BATCHES}[step.action]):
             if step.slot not in iterators:
@@ -89,7 +108,42 @@ def trace(build: BuildLoader, setting: Setting, plan: list[Step]) -> list[tuple[
             result = note(f"next of {step.slot}", lambda slot=step.slot: next(iterators[slot]))
             if result[0] == "stopped":
                 break
+    for iterator in iterators.values():
+        end_torchs_workers(iterator)
     return seen
+
+
+def end_torchs_workers(iterator: Any, loader: Any = None) -> None:
+    """An error leaves torch's iterator to the garbage collector, which then waits five seconds for each worker."""
+    if hasattr(iterator, "_shutdown_workers") and not getattr(loader, "persistent_workers", False):
+        iterator._shutdown_workers()
+
+
+def assert_same_epochs(build: BuildLoader, n_epochs: int) -> None:
+    """headrace's loader gives in every epoch the batches of torch's, in whatever order."""
+    expected, got = (whole_epochs(build, Setting(own), n_epochs) for own in (torch_data, headrace))
+    assert got == expected
+
+
+def whole_epochs(build: BuildLoader, setting: Setting, n_epochs: int) -> list[Any]:
+    """What each epoch gave, sorted, and the random states before and after."""
+    _seed()
+    loader = build(setting)
+    seen: list[Any] = []
+    iterators: list[Any] = []
+    for _ in range(n_epochs):
+        seen.append(outcome(lambda: iterators.append(iter(loader))))
+        seen.append(_random_states(setting))
+        results = iter(lambda: outcome(lambda: next(iterators[-1]), exact_strides=False), ("stopped", ()))
+        seen.append(sorted(map(repr, results)))
+        seen.append(_random_states(setting))
+    return seen
+
+
+def _seed() -> None:
+    torch.manual_seed(1)
+    np.random.seed(2)
+    random.seed(3)
 
 
 def _random_states(setting: Setting) -> tuple[str, ...]:

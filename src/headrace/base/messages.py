@@ -128,9 +128,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """The iterable dataset had nothing left for task `number`."""
+    """The iterable dataset had nothing left for task `number`, except samples that were bad."""
 
     number: int
+    bad: tuple[BadSample, ...] = ()
 
 
 Outcome: TypeAlias = Finished | Failed | Skipped | Exhausted

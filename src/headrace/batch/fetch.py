@@ -13,9 +13,11 @@ from headrace.base.messages import PackedIndices, Pull
 
 _LONGEST_STRIDE = 64
 _QUICK_S = 1e-4
+_MOST_BARREN = 1000  # errors in a row, after which a stream is given up that never says that it has ended
 
-STOP, TASK, POSITION = range(3)
-"""The fields of a board: asked to stop, number of the task at work plus one, position of the sample at work."""
+STOP, TASK, POSITION, LISTENS = range(4)
+"""The fields of a board: asked to stop, number of the task at work plus one, position of the sample at work (or -1),
+and whether the worker can be asked for its stack."""
 
 
 class Board(Protocol):
@@ -156,6 +158,13 @@ class MapFetcher:
                 builder.add(dataset[key])
             return builder.finish()
         added, board, watch = 0, self._watch.board, self._watch
+        if not watch.leave_out and not watch.skip_errors:
+            for board[POSITION], key in enumerate(keys):
+                if board[STOP]:
+                    raise Abandoned
+                builder.add(dataset[key])
+            board[POSITION] = -1  # from here on, it is no single sample's fault
+            return builder.finish()
         for i, key in enumerate(keys):
             if board[STOP]:
                 raise Abandoned
@@ -171,9 +180,9 @@ class MapFetcher:
                 continue
             builder.add(sample)
             added += 1
-        if not added and watch.bad:
+        if not added and (watch.bad or watch.leave_out):
             raise NoSampleLeft
-        board[POSITION] = -1  # from here on, it is no single sample's fault
+        board[POSITION] = -1
         return builder.finish()
 
 
@@ -201,6 +210,7 @@ class IterableFetcher:
         self._watch = watch
         self._ended = False
         self._stride = 1  # how many samples are pulled at once
+        self._barren = 0  # errors since the last sample
 
     def fetch(self, keys: Pull) -> Any:
         """The next batch.
@@ -238,7 +248,7 @@ class IterableFetcher:
         if watch is not None:
             if watch.board[STOP]:
                 raise Abandoned
-            watch.board[POSITION] = position
+            watch.board[POSITION] = position if size == 1 else -1
             if watch.skip_errors:
                 return self._pull_good(size, watch)
         started = perf_counter()
@@ -256,6 +266,12 @@ class IterableFetcher:
             except StopIteration:
                 self._ended = True
                 break
-            except Exception as error:  # noqa: BLE001 (any sample may be bad in any way)
+            except Exception as error:
+                self._barren += 1
+                if self._barren > _MOST_BARREN:
+                    self._ended = True
+                    raise
                 watch.bad.append((None, error))
+            else:
+                self._barren = 0
         return samples

@@ -14,7 +14,7 @@ from headrace.batch.collate import Collator, is_collated_by_default, register_ow
 from headrace.frameworks.framework import Array, Framework, tensor_type
 
 _LARGE = 2**15  # bytes of an array; for smaller ones, looking at each costs more than it saves
-_WORTHWHILE = 2**23  # bytes of a batch; a smaller one stays in the cache until its samples are stacked
+_WORTHWHILE = 2**21  # bytes of a batch; a smaller one stays in the cache until its samples are stacked
 _DEPTH = 2  # how many containers, one in another, are searched for large arrays
 _DTYPES = frozenset("?bBhHiIlLqQefdFD")  # what every framework can hold
 
@@ -145,9 +145,7 @@ class Rows:
     def batch(self, n: int) -> Any:
         """The framework's array over the first `n` rows."""
         array = self._array if n == len(self._array) else self._array[:n]
-        if self._is_tensor and self._framework.name == "torch":
-            return self._as_tensor(array)  # `wrap` would move it to the default device
-        return self._framework.wrap(array)
+        return self._framework.wrap_host(array) if self._is_tensor else self._framework.wrap(array)
 
     @staticmethod
     def _as_tensor(array: Array) -> Any:

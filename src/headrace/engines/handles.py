@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
-import pickle
 import socket
 import threading
-from collections.abc import Iterable
+import weakref
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -21,6 +21,7 @@ from headrace.engines.shutdown import end_processes
 from headrace.transport.arena import LoaderArena
 from headrace.transport.channel import LoaderChannel
 from headrace.transport.segment import create_segment
+from headrace.transport.tasks import pack_message
 
 _LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
 
@@ -114,7 +115,19 @@ def launch_worker(
         theirs.close()
         if segment >= 0:
             os.close(segment)
+    _started.add(process)
     return WorkerHandle(number, process, _exit_descriptor(process), channel, arena)
+
+
+_started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
+
+
+def _disown() -> None:
+    """In a forked child, which would otherwise terminate the workers of its parent when it exits."""
+    multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 def _exit_descriptor(process: BaseProcess) -> int:
@@ -125,16 +138,33 @@ def _exit_descriptor(process: BaseProcess) -> int:
         return process.sentinel
 
 
-def end_workers(owner: int, handles: dict[int, WorkerHandle], files: Iterable[int]) -> None:
-    """End all workers and close these files; in a forked child of the owner, nothing is its to end."""
-    if os.getpid() != owner:
+@dataclass
+class Ending:
+    """What an engine leaves behind to be ended.
+
+    Attributes:
+        owner: the process that the workers belong to.
+        files: descriptors to close.
+    """
+
+    owner: int
+    handles: dict[int, WorkerHandle]
+    files: list[int]
+    has_begun: bool = False
+
+
+def end_workers(ending: Ending) -> None:
+    """End all workers and close the files; in a forked child of the owner, nothing is its to end."""
+    if os.getpid() != ending.owner:
         return
+    ending.has_begun = True
+    handles = ending.handles
     for handle in handles.values():
         handle.arena.board[STOP] = 1
-        handle.channel.send_last(pickle.dumps(Stop(), 5))
+        handle.channel.send_last(pack_message(Stop()))
     end_processes({handle.exit_fd: handle.process for handle in handles.values()})
     for handle in handles.values():
         handle.close()
     handles.clear()
-    for fd in files:
+    for fd in ending.files:
         os.close(fd)

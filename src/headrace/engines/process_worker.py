@@ -7,7 +7,6 @@ import faulthandler
 import gc
 import multiprocessing
 import os
-import pickle
 import select
 import signal
 import sys
@@ -18,16 +17,17 @@ from typing import Any
 from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
-from headrace.batch.fetch import STOP
+from headrace.batch.fetch import LISTENS, STOP
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
 from headrace.engines.remote_errors import PackedError, pack_error
-from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at
+from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at, whereabouts
 from headrace.frameworks.deferred import deferred_framework
 from headrace.transport.arena import WorkerArena
-from headrace.transport.channel import WorkerChannel
+from headrace.transport.channel import Buffer, WorkerChannel
 from headrace.transport.pickling import Message, encode
+from headrace.transport.tasks import unpack_message
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 LOST_CONNECTION = 71
@@ -143,6 +143,7 @@ class _WorkerProcess:
         self._assignment = assignment
         self._channel = WorkerChannel(assignment.channel.fd)
         self._arena = WorkerArena(assignment.arena.fd, assignment.arena_bytes)
+        self._arena.board[LISTENS] = 1
         self._worker: Worker | None = None
         self._failure: BaseException | None = None
         self._job = job
@@ -154,7 +155,7 @@ class _WorkerProcess:
         self._start(resume)
         self._send(Begun(0))
         while True:
-            match pickle.loads(self._channel.receive()):
+            match unpack_message(self._channel.receive()):
                 case Task() as task:
                     outcome = self._work(task)
                     if not self._arena.board[STOP]:  # else nobody wants it
@@ -195,7 +196,7 @@ class _WorkerProcess:
                 self._worker.begin_epoch(epoch.shared_seed)
             except Exception as error:  # noqa: BLE001
                 self._failure = error
-        self._channel.send(encode(Message(-1, False), Report(Begun(epoch.number), states), self._arena))
+        self._channel.send(*encode(Message(-1, False), Report(Begun(epoch.number), states), self._arena))
 
     def _work(self, task: Task) -> Outcome:
         failure, self._failure = self._failure, None
@@ -218,7 +219,7 @@ class _WorkerProcess:
                     bad = describe_bad(key_at(task, -1), task, self._assignment.number, unsendable)
                     outcome = Skipped(task.number, (bad,))
             else:
-                self._channel.send(message)
+                self._channel.send(*message)
                 return
         if isinstance(outcome, Failed):
             self._send(FailedRemotely(task.number, pack_error(outcome.error, self._where(task))), task.number)
@@ -227,18 +228,18 @@ class _WorkerProcess:
 
     def _where(self, task: Task) -> str:
         if self._worker is None:
-            return f"in DataLoader worker process {self._assignment.number} (pid {os.getpid()}), as it started"
-        return self._worker.whereabouts(task)
+            return f"in {whereabouts('process', self._assignment.number)}, as it started"
+        return self._worker.place(task)
 
-    def _encode_batch(self, outcome: Finished) -> bytes:
+    def _encode_batch(self, outcome: Finished) -> list[Buffer]:
         if self._assignment.keeps_states or outcome.bad or outcome.fingerprint is not None:
             return self._encode(outcome, outcome.number)
         return encode(Message(outcome.number, True), outcome.batch, self._arena)
 
     def _send(self, message: Any, number: int = -1) -> None:
-        self._channel.send(self._encode(message, number))
+        self._channel.send(*self._encode(message, number))
 
-    def _encode(self, message: Any, number: int) -> bytes:
+    def _encode(self, message: Any, number: int) -> list[Buffer]:
         states = self._changed_states() if self._assignment.keeps_states else None
         return encode(Message(number, False), Report(message, states), self._arena)
 

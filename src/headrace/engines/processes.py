@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import select
 import threading
 import warnings
@@ -19,12 +18,13 @@ from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutErro
 from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
 from headrace.data.memory_hint import warn_of_huge_containers
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.handles import WorkerHandle, end_workers, launch_worker
+from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
 from headrace.engines.process_worker import FailedRemotely, Report, Resume
 from headrace.engines.reports import cannot_start, describe_death, describe_wait
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.pickling import decode, message_of
 from headrace.transport.segment import create_file
+from headrace.transport.tasks import pack_message
 
 _STALL_S = 60.0
 _MOST_FRUITLESS = 20
@@ -67,7 +67,6 @@ class ProcessEngine:
         if self._context.get_start_method() == "fork":
             warn_of_huge_containers(job.dataset, self.workers)
         self._job = job
-        self._shared_seed = job.shared_seed
         self._epoch = 0
         self._broken: WorkerError | None = None
         self._ready: deque[Outcome] = deque()
@@ -85,7 +84,8 @@ class ProcessEngine:
             self._wake_read, self._wake_write = os.pipe()
             os.set_blocking(self._wake_write, False)
             files = [self._wake_read, self._wake_write]
-            self._close = weakref.finalize(self, end_workers, os.getpid(), self._handles, files)
+            self._ending = Ending(os.getpid(), self._handles, files)
+            self._close = weakref.finalize(self, end_workers, self._ending)
             self._poll.register(self._wake_read, select.POLLIN)
             self._stacks = create_file()
             files.append(self._stacks)
@@ -110,7 +110,7 @@ class ProcessEngine:
         return handle
 
     def submit(self, task: Task) -> None:
-        message = _dump(task)
+        message = pack_message(task)
         with self._books:
             if self._broken is not None:
                 raise self._broken
@@ -132,9 +132,9 @@ class ProcessEngine:
             return
         with self._receiving:
             self._epoch += 1
-            self._shared_seed = shared_seed
+            self._job = replace(self._job, shared_seed=shared_seed)
             self._begun.clear()
-            message = _dump(BeginEpoch(self._epoch, shared_seed))
+            message = pack_message(BeginEpoch(self._epoch, shared_seed))
             # What is in flight is worked on all the same: it moves the workers' random generators, as in torch.
             for handle in self._handles.values():
                 handle.channel.send(message)
@@ -162,6 +162,8 @@ class ProcessEngine:
 
     def _wait(self) -> None:
         """Take in what has come, or wait for it."""
+        if self._ending.owner != os.getpid():
+            raise WorkerError("The workers belong to the process that this one was forked from. Iterate anew.")
         if self._is_torn:
             self._break(WorkerError("An interrupt hit the loader as it took in a batch. Start another epoch."))
         if self._broken is not None:
@@ -172,6 +174,8 @@ class ProcessEngine:
             if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
                 self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
         events = self._poll.poll((self._timeout or _STALL_S) * 1000)
+        if self._ending.has_begun and not self._is_closed:
+            raise SystemExit  # the interpreter exits while this thread loads; let the thread end without a word
         if self._is_interrupted:
             self._is_interrupted = False
             raise Interrupted
@@ -203,7 +207,8 @@ class ProcessEngine:
             else:
                 dead.append(handle)
         for handle in dead:
-            self._on_death(handle)
+            if self._broken is None:
+                self._on_death(handle)
 
     def _take_in(self, handle: WorkerHandle, *, to_the_end: bool = False) -> None:
         for message in handle.channel.messages(to_the_end=to_the_end):
@@ -212,7 +217,10 @@ class ProcessEngine:
                 value = decode(message, handle.arena)
             except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
                 value, is_batch = Report(Failed(number, error)), False
-            self._take_in_report(handle, Report(Finished(number, value)) if is_batch else value)
+            if not is_batch:
+                self._take_in_report(handle, value)
+            elif handle.in_flight.pop(number, None) is not None:  # else of an epoch that was given up
+                self._ready.append(Finished(number, value))
 
     def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
         message = report.message
@@ -253,7 +261,7 @@ class ProcessEngine:
         if not self._restart:
             self._break(WorkerDiedError(death))
             return
-        self._false_starts += not handle.is_ready
+        self._false_starts += not (handle.is_ready or handle.times_done)
         self._fruitless += 1
         if self._false_starts > self.workers or self._fruitless > _MOST_FRUITLESS + self.workers:
             self._break(WorkerDiedError(f"{death} Workers die again and again, so no other one is started."))
@@ -277,9 +285,9 @@ class ProcessEngine:
         heir.inherit(handle)
         for task in handle.in_flight.values():
             heir.in_flight[task.number] = task
-            heir.channel.send(_dump(task))
+            heir.channel.send(pack_message(task))
         if self._epoch > 0 and handle.number not in self._begun:
-            heir.channel.send(_dump(BeginEpoch(self._epoch, self._shared_seed)))
+            heir.channel.send(pack_message(BeginEpoch(self._epoch, self._job.shared_seed)))
 
     def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str) -> None:
         """Note which sample a worker died at. The second time, the sample is bad, and is not tried again."""
@@ -323,16 +331,6 @@ class ProcessEngine:
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(f"No batch has come for {_STALL_S:.0f} seconds. {text}", stacklevel=2)
-
-
-def _dump(message: Any) -> bytes:
-    try:
-        return pickle.dumps(message, 5)
-    except Exception:  # noqa: BLE001 (keys of a type that only cloudpickle can send)
-        import cloudpickle
-
-        dumped: bytes = cloudpickle.dumps(message)
-        return dumped
 
 
 def _nothing() -> None:

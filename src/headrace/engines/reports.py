@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import WorkerStartError
 from headrace.base.messages import Task
+from headrace.batch.fetch import LISTENS
 from headrace.engines.launch import GUARD_HINT
 from headrace.engines.process_worker import LOST_CONNECTION, STACK_SIGNAL
 from headrace.engines.worker import place_of
@@ -54,23 +55,27 @@ def describe_wait(handles: Iterable[WorkerHandle], stacks: int, seconds: float) 
     """Which workers are at work, on which sample, and where in the code."""
     lines = []
     for handle in handles:
-        at_work = handle.at_work()
+        at_work, stack = handle.at_work(), ""
+        if at_work is not None or not handle.is_ready or handle.in_flight:
+            stack = _stack_of(handle, stacks)
         who = f"Worker {handle.number} (pid {handle.process.pid})"
         if at_work is not None:
-            lines.append(f"{who} is at {place_of(*at_work)}:\n{_stack_of(handle.process, stacks)}")
+            lines.append(f"{who} is at {place_of(*at_work)}:\n{stack}")
         elif not handle.is_ready:
-            lines.append(f"{who} has not started yet:\n{_stack_of(handle.process, stacks)}")
+            lines.append(f"{who} has not started yet:\n{stack}")
         elif handle.in_flight:
-            lines.append(f"{who} is between two batches:\n{_stack_of(handle.process, stacks)}")
+            lines.append(f"{who} is between two batches:\n{stack}")
     return "\n".join(lines) or "All workers are idle."
 
 
-def _stack_of(process: BaseProcess, stacks: int) -> str:
+def _stack_of(handle: WorkerHandle, stacks: int) -> str:
     """The stack of a worker, which writes it into the file `stacks` on a signal, even while it is in compiled code."""
+    if not handle.arena.board[LISTENS]:
+        return "(it is being imported)"  # the signal would kill it
     with suppress(OSError):
         os.ftruncate(stacks, 0)
         os.lseek(stacks, 0, os.SEEK_SET)
-        os.kill(process.pid or 0, STACK_SIGNAL)
+        os.kill(handle.process.pid or 0, STACK_SIGNAL)
         deadline = time.monotonic() + _STACK_WAIT_S
         size = 0
         while time.monotonic() < deadline:

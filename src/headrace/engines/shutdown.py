@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import select
-import sys
 import time
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 
-_GRACE_S = 5.0
-_GRACE_INTERRUPTED_S = 0.2
+from headrace.engines.patience import grace_s
+
 _TERMINATE_S = 1.0
 
 
@@ -19,8 +18,7 @@ def end_processes(processes: Mapping[int, BaseProcess]) -> None:
     Args:
         processes: by the descriptor that can be read from when they have ended.
     """
-    grace = _GRACE_INTERRUPTED_S if _is_interrupted() else _GRACE_S
-    left = _wait(processes, grace)
+    left = _wait(processes, grace_s())
     for process in left.values():
         process.terminate()
     left = _wait(left, _TERMINATE_S)
@@ -28,12 +26,6 @@ def end_processes(processes: Mapping[int, BaseProcess]) -> None:
         process.kill()
     for process in processes.values():
         process.join()
-
-
-def _is_interrupted() -> bool:
-    """Whether the user pressed Ctrl-C, and so does not want to wait."""
-    last: object = getattr(sys, "last_type", None)
-    return sys.exc_info()[0] is KeyboardInterrupt or last is KeyboardInterrupt
 
 
 def _wait(processes: Mapping[int, BaseProcess], seconds: float) -> dict[int, BaseProcess]:

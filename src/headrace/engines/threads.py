@@ -18,9 +18,8 @@ from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import POSITION, STOP, TASK, Board
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.worker import Worker, could_not_start, place_of
-
-_GRACE_S = 5.0
+from headrace.engines.patience import grace_s
+from headrace.engines.worker import Worker, could_not_start, place_of, whereabouts
 
 
 class ThreadEngine:
@@ -44,7 +43,7 @@ class ThreadEngine:
         self.close()
         self._outcomes: SimpleQueue[Outcome | Begun | None] = SimpleQueue()
         self._inboxes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(self.workers)]
-        self._boards: list[Board] = [[0, 0, 0] for _ in range(self.workers)]
+        self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
         self._in_flight: dict[int, Task] = {}
         self._epoch = 0
         self._threads = [
@@ -120,9 +119,10 @@ def _run(
         enter_worker_thread(WorkerInfo(number, workers, job.base_seed + number, job.dataset))
         if job.init_fn is not None:
             job.init_fn(number)
-        worker = Worker(job, number, board)
+        worker = Worker(job, number, board, kind="thread")
     except Exception as error:  # noqa: BLE001
         failure = error
+        add_note(error, f"raised in {whereabouts('thread', number)}, as it started")
     while True:
         match inbox.get():
             case Task() as task:
@@ -138,7 +138,7 @@ def _run(
                 except BaseException as error:  # noqa: BLE001 (a thread that leaves would keep the loop waiting)
                     outcome = Failed(task.number, error)
                 if isinstance(outcome, Failed):
-                    add_note(outcome.error, f"raised {worker.whereabouts(task)}".replace("process", "thread"))
+                    add_note(outcome.error, f"raised {worker.place(task)}")
                 outcomes.put(fingerprints.stamp(outcome))
                 worker.rest()
                 del outcome, task
@@ -182,7 +182,7 @@ def _stop(
         board[STOP] = 1
         inbox.put(Stop())
     outcomes.put(None)
-    deadline = time.monotonic() + _GRACE_S
+    deadline = time.monotonic() + grace_s()
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -37,6 +37,7 @@ class Worker:
         number: which worker it is; None for the loader's own process.
         board: where it tells what it is doing, and is told to stop; see `headrace.batch.fetch`.
         framework: makes the arrays; by default that of the job's output.
+        kind: what it is: a process, or a thread.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Worker:
         number: int | None = None,
         board: Board | None = None,
         framework: Framework | None = None,
+        kind: str = "process",
     ) -> None:
         self._job = job
+        self._kind = kind
         self._number = number
         self._board = board
         if board is not None or job.skip_errors:
-            self._watch: Watch | None = Watch([0, 0, 0] if board is None else board, job.skip_errors)
+            self._watch: Watch | None = Watch([0, 0, 0, 0] if board is None else board, job.skip_errors)
         else:
             self._watch = None
         teach(job.taught)
@@ -87,9 +90,18 @@ class Worker:
         self._watch.board[TASK] = task.number + 1
         outcome = self._work(task)
         bad, self._watch.bad = self._watch.bad, []
-        if bad and isinstance(outcome, Finished):
-            return Finished(task.number, outcome.batch, self._described(bad, task))
-        return Skipped(task.number, self._described(bad, task)) if isinstance(outcome, Skipped) else outcome
+        if not bad:
+            return outcome
+        described = self._described(bad, task)
+        match outcome:
+            case Finished(batch=batch):
+                return Finished(task.number, batch, described)
+            case Skipped():
+                return Skipped(task.number, described)
+            case Exhausted():
+                return Exhausted(task.number, described)
+            case _:
+                return outcome
 
     def rest(self) -> None:
         """The outcome has been handed over: the worker is at no task."""
@@ -117,10 +129,15 @@ class Worker:
     def _described(self, bad: list[tuple[Any, Exception]], task: Task) -> tuple[BadSample, ...]:
         return tuple(describe_bad(key, task, self._number, error) for key, error in bad)
 
-    def whereabouts(self, task: Task) -> str:
+    def place(self, task: Task) -> str:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
-        return f"in DataLoader worker process {self._number} (pid {os.getpid()}), {place_of(task, position)}"
+        return f"in {whereabouts(self._kind, self._number)}, {place_of(task, position)}"
+
+
+def whereabouts(kind: str, worker: int | None) -> str:
+    """Which worker, for people."""
+    return f"DataLoader worker {kind} {worker} (pid {os.getpid()})"
 
 
 def could_not_start(worker: int, task: Task, job: Job) -> Outcome:

@@ -15,6 +15,7 @@ from headrace.frameworks.array_transport import PLAIN_TYPES
 from headrace.frameworks.framework import Allocate, Array, Framework, framework_of, tensor_type
 from headrace.frameworks.numpy_arrays import NumpyArrays, join_rows, pad_arrays
 
+_SMALL_BATCH = 2**17  # bytes
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 _TORCH_DTYPES = frozenset(map(np.dtype, PLAIN_TYPES))
 
@@ -100,10 +101,15 @@ class DeferredTensors:
     def wrap(self, array: Array) -> Any:
         return DeferredTensor(array) if array.dtype in _TORCH_DTYPES else self._torch().wrap(array)
 
+    def wrap_host(self, array: Array) -> Any:
+        return self.wrap(array)
+
     def stack(self, samples: Sequence[Any]) -> Any:
         first = samples[0]
         if isinstance(first, np.ndarray) and first.dtype.names is not None:
             return {name: self.stack([sample[name] for sample in samples]) for name in first.dtype.names}
+        if type(first) is tensor_type() and _is_small(first, len(samples)):
+            return self.convert(self._torch().stack(samples))
         arrays = samples if isinstance(first, np.ndarray) else _plain_arrays(samples)
         if arrays is not None and arrays[0].dtype in _TORCH_DTYPES:
             # torch keeps some layouts (channels last) when it stacks; NumPy would not.
@@ -144,6 +150,11 @@ class DeferredTensors:
 
     def _torch(self) -> Framework:
         return framework_of("torch", self.allocate)
+
+
+def _is_small(tensor: Any, n: int) -> bool:
+    """Whether looking at each of `n` such tensors would take longer than another copy of them all."""
+    return not tensor.is_sparse and tensor.numel() * tensor.element_size() * n < _SMALL_BATCH
 
 
 def _plain_arrays(samples: Sequence[Any]) -> list[Array] | None:

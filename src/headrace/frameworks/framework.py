@@ -29,6 +29,9 @@ class Framework(Protocol):
     def wrap(self, array: Array) -> Any:
         """The library's array over a NumPy array that nobody else holds; without a copy where possible."""
 
+    def wrap_host(self, array: Array) -> Any:
+        """The same for values that were a tensor on the host, where they stay."""
+
     def stack(self, samples: Sequence[Any]) -> Any:
         """NumPy arrays or torch tensors of one shape, as one array with a new first dimension.
 
@@ -165,10 +168,15 @@ def gather_of(source: Any, framework: Framework) -> Gather | None:
         gather = gather_rows(source, framework.allocate)
         finish = framework.wrap
     elif tensor is not None and type(source) is tensor:
-        from headrace.frameworks.torch_tensors import gather_tensor_rows
+        from headrace.frameworks.torch_tensors import gather_tensor_rows, plain_array
 
-        gather = gather_tensor_rows(source, framework.allocate)
-        finish = framework.convert
+        array = plain_array(source)
+        if array is not None:
+            gather = gather_rows(array, framework.allocate)
+            finish = framework.wrap_host
+        else:
+            gather = gather_tensor_rows(source, framework.allocate)
+            finish = framework.convert
     else:
         return None
     return None if gather is None else lambda indices: finish(gather(indices))

@@ -28,6 +28,9 @@ class NumpyArrays:
     def wrap(self, array: Array) -> Any:
         return array
 
+    def wrap_host(self, array: Array) -> Any:
+        return self.wrap(array)
+
     def stack(self, samples: Sequence[Any]) -> Any:
         arrays = [as_array(sample) for sample in samples]
         if arrays[0].dtype.kind == "O":

@@ -44,6 +44,9 @@ class TorchTensors:
     def wrap(self, array: Array) -> Any:
         return torch.from_numpy(array) if self._on_host else torch.as_tensor(array)  # on the default device
 
+    def wrap_host(self, array: Array) -> Any:
+        return torch.from_numpy(array)
+
     def stack(self, samples: Sequence[Any]) -> Any:
         first = samples[0]
         if isinstance(first, torch.Tensor):
@@ -128,6 +131,11 @@ def is_plain(tensor: torch.Tensor) -> bool:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad:
         return False
     return not (tensor.is_conj() or tensor.is_neg() or tensor.dtype not in NUMPY_DTYPES)
+
+
+def plain_array(tensor: torch.Tensor) -> Array | None:
+    """The array over the tensor's memory, if NumPy can read it."""
+    return tensor.numpy() if is_plain(tensor) else None
 
 
 def _pad_tensors(

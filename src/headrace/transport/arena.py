@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,8 +68,7 @@ class WorkerArena:
         self._blocks: list[tuple[int, int]] = []  # size and offset of every block
         self._views: dict[int, weakref.ref[Array]] = {}  # what the worker itself still sees of the blocks in use
         self._by_address: dict[int, int] = {}
-        everything = np.frombuffer(self._memory, np.uint8)
-        self._address = everything.ctypes.data
+        self._address = _address(np.frombuffer(self._memory, np.uint8))
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Like `np.empty`, in the arena if it is large enough to matter and there is room."""
@@ -92,16 +92,29 @@ class WorkerArena:
 
     def send(self, buffer: memoryview) -> BlockRef | None:
         """A reference to these bytes for the loader; they are copied if they are not in the arena. None: no room."""
-        source = np.frombuffer(buffer, np.uint8)
-        block = self._by_address.get(source.ctypes.data)
-        if block is None or self._states[block] != _HELD or self._blocks[block][0] < source.nbytes:
-            view = self.take(source.nbytes)
-            if view is None:
-                return None
-            view[:] = source
-            block = self._by_address[view.ctypes.data]
+        block = self._by_address.get(_address(np.frombuffer(buffer, np.uint8)))
+        if block is None or self._states[block] != _HELD or self._blocks[block][0] < buffer.nbytes:
+            return self._send_copy([buffer], buffer.nbytes)
         self._states[block] = _SENT
-        return BlockRef(block, self._blocks[block][1], source.nbytes)
+        return BlockRef(block, self._blocks[block][1], buffer.nbytes)
+
+    def send_parts(self, parts: Sequence[Any]) -> BlockRef | None:
+        """A reference to these bytes, one after the other; None if they are few, or if there is no room."""
+        n_bytes = sum([memoryview(part).nbytes for part in parts])
+        return None if n_bytes < WORTH_SHARING else self._send_copy(parts, n_bytes)
+
+    def _send_copy(self, parts: Sequence[Any], n_bytes: int) -> BlockRef | None:
+        view = self.take(n_bytes)
+        if view is None:
+            return None
+        start = 0
+        for part in parts:
+            source = np.frombuffer(part, np.uint8)
+            view[start : start + source.nbytes] = source
+            start += source.nbytes
+        block = self._by_address[_address(view)]
+        self._states[block] = _SENT
+        return BlockRef(block, self._blocks[block][1], n_bytes)
 
     def take_back(self, ref: BlockRef) -> None:
         """The reference was not sent after all."""
@@ -143,6 +156,11 @@ class WorkerArena:
         self._blocks.append((size, self._end))
         self._end += size
         return len(self._blocks) - 1
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]  # a fifth of the time that `ctypes.data` takes
+    return address
 
 
 def _forget(states: memoryview, block: int, view: Any) -> None:
@@ -198,12 +216,12 @@ class LoaderArena:
             start = -(-kept_end // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def _kept_ranges(self) -> list[tuple[int, int]]:
-        base = np.frombuffer(self._memory, np.uint8).ctypes.data
+        base = _address(np.frombuffer(self._memory, np.uint8))
         ranges = []
         for lease, n_bytes in list(self._leases.values()):
             view = lease()
             if view is not None:
-                start = view.ctypes.data - base
+                start = _address(view) - base
                 ranges.append((start, start + n_bytes))
         return ranges
 

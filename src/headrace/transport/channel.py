@@ -9,9 +9,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from socket import SHUT_RD, socket
+from typing import TypeAlias
 
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 2**17
+_MOST_PARTS = 64  # that the system takes at once, and more
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class WorkerChannel:
@@ -26,6 +30,13 @@ class WorkerChannel:
         self._buffer = bytearray()
 
     def receive(self) -> memoryview:
+        if not self._buffer:
+            received = os.read(self._fd, _CHUNK)
+            if not received:
+                raise EOFError
+            if len(received) >= _LENGTH.size and _LENGTH.unpack_from(received)[0] == len(received) - _LENGTH.size:
+                return memoryview(received)[_LENGTH.size :]  # just one message, which is what mostly comes
+            self._buffer += received
         while True:
             message = _cut(self._buffer)
             if message is not None:
@@ -35,8 +46,13 @@ class WorkerChannel:
                 raise EOFError
             self._buffer += received
 
-    def send(self, message: bytes) -> None:
-        unsent = memoryview(_LENGTH.pack(len(message)) + message)
+    def send(self, *parts: Buffer) -> None:
+        """Send the parts as one message."""
+        n_bytes = sum([memoryview(part).nbytes for part in parts])
+        sent = os.writev(self._fd, [_LENGTH.pack(n_bytes), *parts][:_MOST_PARTS])
+        if sent == _LENGTH.size + n_bytes:
+            return
+        unsent = memoryview(b"".join([_LENGTH.pack(n_bytes), *parts]))[sent:]
         while unsent:
             unsent = unsent[os.write(self._fd, unsent) :]
 
@@ -68,6 +84,7 @@ class LoaderChannel:
         self.flush()
 
     def flush(self) -> None:
+        """Send what was kept, as far as the worker takes it."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
+from headrace.transport.channel import Buffer
 
 # The task's number, whether the value is a batch, how many blocks, whether the last one is the pickle itself.
 _HEADER = struct.Struct("<qBIB")
@@ -31,8 +31,8 @@ class Message(NamedTuple):
     is_batch: bool
 
 
-def encode(message: Message, value: Any, arena: WorkerArena) -> bytes:
-    """A message that `decode` turns into an equal value on the loader's side.
+def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
+    """The parts of a message that `decode` turns into an equal value on the loader's side.
 
     Raises:
         Exception: `value` cannot be pickled, by cloudpickle neither.
@@ -57,14 +57,12 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> bytes:
         except Exception:
             _take_back(refs, arena)
             raise
-    is_shared = 0
-    if len(stream) > WORTH_SHARING:
-        ref = arena.send(memoryview(stream))
-        if ref is not None:
-            refs.append(ref)
-            stream, is_shared = b"", 1
-    head = _HEADER.pack(*message, len(refs), is_shared)
-    return b"".join([head, *[_REF.pack(*ref) for ref in refs], stream])
+    ref = arena.send_parts(stream)
+    if ref is not None:
+        refs.append(ref)
+        stream = []
+    head = _HEADER.pack(*message, len(refs), ref is not None)
+    return [b"".join([head, *[_REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
 
 
 def _take_back(refs: list[BlockRef], arena: WorkerArena) -> None:
@@ -94,20 +92,29 @@ def message_of(message: memoryview) -> Message:
     return Message(number, bool(is_batch))
 
 
-def _pickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-    stream = io.BytesIO()
-    pickler = pickle.Pickler(stream, 5, buffer_callback=share)
+class _Parts:
+    """A file that keeps what is written to it as it is, without a copy."""
+
+    def __init__(self) -> None:
+        self.parts: list[Buffer] = []
+        self.write = self.parts.append
+
+
+def _pickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> list[Buffer]:
+    file: Any = _Parts()
+    pickler = pickle.Pickler(file, 5, buffer_callback=share)
     pickler.dispatch_table = _reducers()
     pickler.dump(value)
-    return stream.getvalue()
+    parts: list[Buffer] = file.parts
+    return parts
 
 
-def _cloudpickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> bytes:
+def _cloudpickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> list[Buffer]:
     import cloudpickle
 
-    stream = io.BytesIO()
-    cloudpickle.CloudPickler(stream, 5, buffer_callback=share).dump(value)
-    return stream.getvalue()
+    file = _Parts()
+    cloudpickle.CloudPickler(file, 5, buffer_callback=share).dump(value)
+    return file.parts
 
 
 _known_reducers: dict[type, Callable[[Any], Any]] = {np.ndarray: reduce_array}

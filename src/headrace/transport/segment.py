@@ -43,7 +43,7 @@ def create_file() -> int:
     """A descriptor of a new empty file without a name."""
     try:
         return os.memfd_create("headrace-file", os.MFD_CLOEXEC)
-    except AttributeError:
+    except (AttributeError, OSError):
         import tempfile
 
         with tempfile.TemporaryFile(prefix="headrace-") as file:

@@ -1,0 +1,15 @@
+"""How long workers are waited for when they are to end."""
+
+from __future__ import annotations
+
+import sys
+
+_GRACE_S = 5.0
+_GRACE_INTERRUPTED_S = 0.2
+
+
+def grace_s() -> float:
+    """Seconds that a worker gets to finish the sample it is at; hardly any after Ctrl-C."""
+    last: object = getattr(sys, "last_type", None)
+    is_interrupted = sys.exc_info()[0] is KeyboardInterrupt or last is KeyboardInterrupt
+    return _GRACE_INTERRUPTED_S if is_interrupted else _GRACE_S

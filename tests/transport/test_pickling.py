@@ -1,0 +1,470 @@
+"""Any object there and back: equal, of the same type, and large memory not copied on the way."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from headrace.transport import pickling
+from headrace.transport.arena import WORTH_SHARING
+from headrace.transport.pickling import Message, decode, encode, message_of
+from tests.needs import HAS_TORCH, needs_torch
+from tests.transport.test_arena import Pair, is_leased
+
+if HAS_TORCH:
+    import torch
+
+Point = namedtuple("Point", ["x", "y"])
+
+
+@dataclass
+class Record:
+    name: str
+    values: object
+
+
+@pytest.fixture
+def pair():
+    pair = Pair()
+    yield pair
+    os.close(pair.fd)
+    vars(pair).clear()
+
+
+def there_and_back(value, pair):
+    message = memoryview(encode(Message(7, True), value, pair.worker))
+    assert message_of(message) == Message(7, True)
+    return decode(message, pair.loader)
+
+
+def equal(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        if one.dtype.hasobject:
+            assert one.tolist() == other.tolist()
+        else:
+            assert one.tobytes() == other.tobytes()
+        return True
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    return one == other or one != one  # NaN
+
+
+NATIVE = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="="),
+    hnp.unsigned_integer_dtypes(endianness="="),
+    hnp.floating_dtypes(endianness="="),
+    hnp.complex_number_dtypes(endianness="="),
+)
+FOREIGN = st.one_of(
+    hnp.integer_dtypes(endianness=">"),
+    hnp.floating_dtypes(endianness=">"),
+    hnp.datetime64_dtypes(),
+    hnp.timedelta64_dtypes(),
+    hnp.byte_string_dtypes(max_len=5),
+    hnp.unicode_string_dtypes(max_len=5),
+    hnp.array_dtypes(hnp.integer_dtypes() | hnp.floating_dtypes() | hnp.unicode_string_dtypes(), max_size=3),
+)
+
+
+@st.composite
+def arrays(draw):
+    array = draw(hnp.arrays(draw(NATIVE | FOREIGN), hnp.array_shapes(min_dims=0, min_side=0, max_side=4)))
+    match draw(st.integers(0, 5)):
+        case 1:
+            array = np.asfortranarray(array)
+        case 2 if array.ndim:
+            array = array[::-1]
+        case 3 if array.ndim > 1:
+            array = array.T
+        case 4:
+            array.flags.writeable = False
+        case 5:
+            array = np.broadcast_to(array, (2, *array.shape)).copy()
+    return array
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.binary(max_size=20), arrays()
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.builds(Point, inner, inner)
+    ),
+    max_leaves=8,
+)
+
+
+def as_pickle_does(value):
+    """What plain pickle gives back: some arrays of foreign byte order come in the native one."""
+    return pickle.loads(pickle.dumps(value, 5))
+
+
+@settings(deadline=None, max_examples=200)
+@given(value=VALUES)
+def test_any_value(value):
+    assert equal(there_and_back(value, _shared_pair()), as_pickle_does(value))
+
+
+@settings(deadline=None, max_examples=150)
+@given(value=VALUES)
+def test_any_value_with_all_its_memory_in_the_arena(value):
+    pair = _shared_pair()
+    worth = pickling.WORTH_SHARING
+    pickling.WORTH_SHARING = 1
+    try:
+        assert equal(there_and_back(value, pair), as_pickle_does(value))
+    finally:
+        pickling.WORTH_SHARING = worth
+
+
+_kept_pair = None
+
+
+def _shared_pair():
+    """One arena for all examples, so that its blocks are used again and again."""
+    global _kept_pair
+    if _kept_pair is None:
+        _kept_pair = Pair()
+    return _kept_pair
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_shared_pair():
+    """Made before, and let go of after, any test counts descriptors."""
+    global _kept_pair
+    pair = _shared_pair()
+    yield
+    os.close(pair.fd)
+    _kept_pair = None
+
+
+LARGE = {
+    "C order": lambda: np.arange(40_000.0).reshape(200, 200),
+    "Fortran order": lambda: np.asfortranarray(np.arange(40_000.0).reshape(200, 200)),
+    "every other row": lambda: np.arange(80_000.0).reshape(400, 200)[::2],
+    "reversed": lambda: np.arange(40_000)[::-1],
+    "read-only": lambda: np.broadcast_to(np.arange(40_000.0), (1, 40_000)),
+    "structured": lambda: np.zeros(20_000, [("x", "f4"), ("y", "i8", 2)]),
+    "objects": lambda: np.array([{"i": i} for i in range(9000)], object),
+    "strings": lambda: np.array(["abc", "defgh"] * 10_000),
+    "dates": lambda: np.arange("2000-01-01", "2060-01-01", dtype="M8[D]"),
+    "long double": lambda: np.arange(9000, dtype=np.longdouble),
+    "big endian": lambda: np.arange(9000, dtype=">i8"),
+    "half": lambda: np.arange(2000, dtype=np.float16).repeat(20),
+    "a scalar of many dimensions": lambda: np.zeros((1, 1, 200, 1, 200)),
+    "bytes": lambda: os.urandom(10**6),
+    "bytearray": lambda: bytearray(os.urandom(10**6)),
+    "text": lambda: "ü" * 10**6,
+    "a long list": lambda: list(range(10**5)),
+    "ordered": lambda: OrderedDict((str(i), i) for i in range(20_000)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_values(pair, name):
+    value = LARGE[name]()
+    back = there_and_back(value, pair)
+    assert equal(back, value)
+    if isinstance(value, np.ndarray) and value.flags.f_contiguous and not value.flags.c_contiguous:
+        assert back.flags.f_contiguous
+
+
+def test_the_message_of_large_values_is_small(pair):
+    for value in ([np.zeros(10**6), np.ones(10**6)], bytes(10**6), "x" * 10**6, list(range(10**5))):
+        assert len(encode(Message(0, True), value, pair.worker)) < 1000
+
+
+def test_memory_of_the_arena_is_not_copied(pair):
+    array = pair.worker.allocate((100, 1000), np.dtype(np.float32))
+    array[:] = 1.5
+    back = there_and_back({"x": [array]}, pair)["x"][0]
+    assert is_leased(back, pair)
+    array[5, 5] = 7.0
+    assert back[5, 5] == 7.0
+
+
+@pytest.mark.parametrize("n", [10, 10**5])
+def test_arrays_can_be_written_to_if_they_could_be_before(pair, n):
+    array = np.arange(n)
+    assert there_and_back(array, pair).flags.writeable
+    array.flags.writeable = False
+    assert not there_and_back(array, pair).flags.writeable
+
+
+def test_arrays_that_come_back_are_nobody_elses(pair):
+    large, small = there_and_back([np.zeros(10**5), np.zeros(10)], pair)
+    large[:] = 1
+    small[:] = 1
+    assert (large.sum(), small.sum()) == (10**5, 10)
+
+
+def test_a_part_of_a_batch_keeps_only_its_own_block(pair):
+    for i in range(30):
+        kept, dropped = there_and_back([np.full(10**5, i), np.full(10**6, i)], pair)
+        assert (kept[0], dropped[0]) == (i, i)
+    assert pair.carved_bytes() < 4 * 9 * 10**6
+
+
+def test_a_stream_in_the_arena_is_given_back_at_once(pair):
+    for i in range(100):
+        value = [f"{i}-{j}" for j in range(10_000)]
+        assert there_and_back(value, pair) == value
+    assert pair.carved_bytes() < 10**6
+
+
+def test_lambdas_local_classes_and_closures(pair):
+    class Local:
+        def __init__(self, array):
+            self.array = array
+
+    factor = 3
+    function, local = there_and_back((lambda x: factor * x, Local(np.arange(10**5))), pair)
+    assert function(2) == 6
+    assert type(local).__name__ == "Local"
+    assert (local.array == np.arange(10**5)).all()
+
+
+def test_memory_that_was_shared_in_vain_is_not_lost(pair):
+    """The first attempt fails after the array was put into the arena; cloudpickle's does not."""
+    for i in range(40):
+        array, function = there_and_back([np.full(10**5, i), lambda: 5], pair)
+        assert (array[0], function()) == (i, 5)
+    assert pair.carved_bytes() < 4 * 10**6
+
+
+def test_what_cannot_be_pickled_raises_and_keeps_no_memory(pair):
+    value = [np.zeros(10**5), threading.Lock()]
+    for _ in range(40):
+        with pytest.raises(TypeError, match="pickle"):
+            encode(Message(0, True), value, pair.worker)
+    assert pair.carved_bytes() < 4 * 10**6
+
+
+def test_what_cannot_be_rebuilt_raises_and_keeps_no_memory(pair):
+    for _ in range(40):
+        message = encode(Message(0, True), [np.zeros(10**5), Unbuildable()], pair.worker)
+        with pytest.raises(LookupError, match="not here"):
+            decode(memoryview(message), pair.loader)
+    assert pair.carved_bytes() < 4 * 10**6
+
+
+class Unbuildable:
+    def __reduce__(self):
+        return _refuse, ()
+
+
+def _refuse():
+    raise LookupError("not here")
+
+
+def test_without_room_everything_travels_in_the_message():
+    pair = Pair(size=2**20)
+    value = [np.arange(10**6), b"x" * 10**6, Record("r", np.ones(10**5))]
+    back = there_and_back(value, pair)
+    assert (back[0] == value[0]).all()
+    assert back[1] == value[1]
+    assert (back[2].values == 1).all()
+    back[0][:] = 0  # writable, too
+    os.close(pair.fd)
+
+
+def test_the_same_array_twice_is_one_array(pair):
+    array = np.arange(10**5)
+    one, other = there_and_back([array, array], pair)
+    assert one is other
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_subclasses_of_arrays_stay_what_they_are(pair):
+    matrix = np.matrix(np.arange(10_000.0).reshape(100, 100))
+    masked = np.ma.masked_array(np.arange(10_000), np.arange(10_000) % 2)
+    back = there_and_back([matrix, masked], pair)
+    assert type(back[0]) is np.matrix
+    assert (back[0] == matrix).all()
+    assert (back[1].mask == masked.mask).all()
+    record = np.rec.array([(1, 2.0)] * 5000, dtype=[("a", "i8"), ("b", "f8")])
+    assert there_and_back(record, pair).b.tolist() == [2.0] * 5000
+
+
+def test_plain_pickle_is_what_headrace_replaces():
+    """The reference: pickle itself gives back the same."""
+    for make in LARGE.values():
+        value = make()
+        assert np.all(np.asarray(pickle.loads(pickle.dumps(value, 5)) == value))
+
+
+if HAS_TORCH:
+    DTYPES = sorted(
+        (dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)),
+        key=str,
+    )
+
+
+def _all_values(dtype, n):
+    """A tensor of `n` elements with bits of all kinds."""
+    if dtype == torch.bool:
+        return torch.arange(n) % 3 == 0
+    bits = torch.arange(n * dtype.itemsize, dtype=torch.int64).mul(37).remainder(251).to(torch.uint8)
+    return bits.view(dtype)
+
+
+def same_tensor(one, other):
+    assert type(one) is type(other)
+    assert (one.dtype, one.shape, one.layout, one.requires_grad) == (
+        other.dtype,
+        other.shape,
+        other.layout,
+        other.requires_grad,
+    )
+    one, other = one.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj().resolve_neg()
+    size = one.dtype.itemsize
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}[size]
+    one, other = one.contiguous().view(bits), other.contiguous().view(bits)
+    return one.numpy().tobytes() == other.numpy().tobytes()
+
+
+@needs_torch
+@pytest.mark.parametrize("n", [0, 1, 24, 100_000])
+def test_tensors_of_all_types(pair, n):
+    checked = 0
+    for dtype in DTYPES:
+        try:
+            tensor = _all_values(dtype, n).reshape(-1, 1)
+        except RuntimeError:
+            continue  # quantized, and types that are only names
+        try:
+            pickle.loads(pickle.dumps(tensor))
+        except Exception:  # noqa: BLE001 (torch cannot either)
+            continue
+        checked += 1
+        assert same_tensor(there_and_back(tensor, pair), tensor), dtype
+    assert checked >= 15
+
+
+LAYOUTS = {
+    "transposed": lambda t: t.t(),
+    "every other row": lambda t: t[::2],
+    "every other column": lambda t: t[:, ::2],
+    "one of many columns": lambda t: t[:, 3],
+    "expanded": lambda t: t[:1].expand(50, t.shape[1]),
+    "from the middle": lambda t: t[5:9],
+    "a single row": lambda t: t[3],
+    "empty": lambda t: t[:0],
+    "no dimensions": lambda t: t[0, 0],
+    "overlapping": lambda t: t.flatten().unfold(0, 10, 3),
+    "channels last": lambda t: t.reshape(2, -1, 4, 5).to(memory_format=__import__("torch").channels_last),
+}
+
+
+@needs_torch
+@pytest.mark.parametrize("n", [20, 400])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64", "bool", "complex64", "float8_e4m3fn"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_of_all_strides(pair, n, kind, layout):
+    dtype = getattr(torch, kind)
+    tensor = LAYOUTS[layout](_all_values(dtype, n * n).reshape(n, n))
+    back = there_and_back(tensor, pair)
+    assert same_tensor(back, tensor)
+    if layout in ("channels last", "transposed"):
+        assert back.stride() == tensor.stride()
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:Sparse .* support is in beta state")
+def test_gradients_subclasses_and_other_layouts(pair):
+    for n in (5, 200):
+        leaf = torch.ones(n, n, requires_grad=True)
+        back = there_and_back(leaf, pair)
+        assert same_tensor(back, leaf)
+        assert back.is_leaf
+        parameter = torch.nn.Parameter(torch.arange(float(n)))
+        back = there_and_back({"p": parameter}, pair)["p"]
+        assert type(back) is torch.nn.Parameter
+        assert same_tensor(back, parameter)
+        for sparse in (torch.eye(n).to_sparse(), torch.eye(n).to_sparse_csr()):
+            back = there_and_back(sparse, pair)
+            assert (back.layout, back.shape) == (sparse.layout, sparse.shape)
+            assert torch.equal(back.to_dense(), sparse.to_dense())
+        complex_numbers = torch.arange(n) * (1 + 2j)
+        for lazy in (complex_numbers.conj(), complex_numbers.conj().imag):
+            assert torch.equal(there_and_back(lazy, pair), lazy)
+        meta = there_and_back(torch.empty(n, n, device="meta"), pair)
+        assert (meta.device.type, meta.shape) == ("meta", (n, n))
+
+
+@needs_torch
+def test_a_subclass_of_tensor_stays_one(pair):
+    back = there_and_back(_Tagged(torch.arange(20_000)), pair)
+    assert type(back) is _Tagged
+    assert back.as_subclass(torch.Tensor).tolist() == list(range(20_000))
+
+
+if HAS_TORCH:
+
+    class _Tagged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, data):
+            return data.as_subclass(cls)
+
+
+@needs_torch
+def test_tensors_of_the_arena_are_not_copied_and_can_be_written_to(pair):
+    array = pair.worker.allocate((300, 300), np.dtype(np.float32))
+    array[:] = 2.0
+    back = there_and_back(torch.from_numpy(array), pair)
+    assert is_leased(back.numpy(), pair)
+    back += 1
+    assert array[0, 0] == 3.0
+    row = back[7]
+    del back, array
+    for i in range(20):  # the row keeps the whole block
+        there_and_back(torch.full((300, 300), float(i)), pair)
+    assert row.tolist() == [3.0] * 300
+
+
+@needs_torch
+def test_read_only_memory_becomes_a_tensor_that_can_be_written_to(pair):
+    array = np.arange(10**5)
+    array.flags.writeable = False
+    back = there_and_back(array, pair)
+    assert not back.flags.writeable
+    from headrace.frameworks.deferred import DeferredTensor
+
+    tensor = there_and_back(DeferredTensor(array), pair)
+    tensor += 1
+    assert tensor[-1] == 10**5
+    assert back[-1] == 10**5 - 1
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:torch.quantize_per_tensor")
+def test_quantized_tensors(pair):
+    quantized = torch.quantize_per_tensor(torch.arange(10.0), 0.5, 3, torch.quint8)
+    back = there_and_back([quantized], pair)[0]
+    assert torch.equal(back.dequantize(), quantized.dequantize())
+
+
+def test_a_block_that_is_worth_it_and_one_that_is_not(pair):
+    at_the_limit = np.zeros(WORTH_SHARING, np.uint8)
+    below = np.zeros(WORTH_SHARING - 1000, np.uint8)
+    assert is_leased(there_and_back(at_the_limit, pair), pair)
+    assert not is_leased(there_and_back(below, pair), pair)
