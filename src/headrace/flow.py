@@ -69,9 +69,12 @@ class Flow:
                     self._report(bad)
                     self._work_ahead()
                     return batch
-                case Failed(error=error):
+                case Failed():
                     self._work_ahead()
-                    raise error
+                    try:
+                        raise outcome.error
+                    finally:
+                        del outcome  # the traceback knows this frame; so nothing is kept alive in a circle
                 case Skipped(bad=bad):
                     self._report(bad)
                     self.submit_tasks()
@@ -95,9 +98,17 @@ class Flow:
                 self._dealer.take_back(lane)
                 self._put(Failed(self._submitted, error))
             else:
-                self._lanes[self._submitted] = lane
-                self._engine.submit(Task(self._submitted, keys, lane))
+                self._submit(Task(self._submitted, keys, lane))
             self._submitted += 1
+
+    def _submit(self, task: Task) -> None:
+        try:
+            self._engine.submit(task)
+        except Exception as error:  # noqa: BLE001 (keys that cannot be sent are no reason to lose the batch that is due)
+            self._dealer.take_back(task.lane)
+            self._put(Failed(task.number, error))
+        else:
+            self._lanes[task.number] = task.lane
 
     def _work_ahead(self) -> None:
         """Keep the workers busy while the loop is at work on the batch that it gets now."""

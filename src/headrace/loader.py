@@ -198,8 +198,9 @@ class DataLoader(Generic[T_co]):
         if self.num_workers > 0:
             if self.prefetch_factor == 0:
                 raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
-            shared_seed = self._seed_datapipe()
-            keys = self._plan_keys()  # torch, too, asks the sampler twice, and the second answer counts
+            # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.
+            self._seed_datapipe()
+            keys = self._plan_keys()
         engine.start(self._make_job(base_seed, shared_seed))
         try:
             delivery = plan_delivery(pin, self.device)  # after the start: it may initialise CUDA, which does not fork

@@ -73,7 +73,8 @@ def first_difference(one: Any, other: Any) -> str:
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    values = tensor.detach().resolve_conj().resolve_neg()
+    flat = torch.empty(values.numel(), dtype=values.dtype).copy_(values.reshape(-1))
     return flat.view(torch.uint8).numpy().tobytes()
 
 

@@ -78,6 +78,7 @@ _NOISES: dict[str, Callable[[], Any]] = {
     "numpy": lambda: np.random.standard_normal(2),
     "python": random.random,
     "worker": _who_is_asking,
+    "headrace's worker": lambda: _who_is_asking()[:1],
 }
 
 
@@ -111,6 +112,8 @@ def _uneven(n: int) -> range:
 
 
 _SHARES: dict[str, Callable[[int], range]] = {"all": range, "interleaved": _interleaved, "uneven": _uneven}
+# torch keeps who is asking in a variable of the process, which no thread can have for itself.
+SHARES_FOR_THREADS = ("all", "interleaved")
 
 
 @st.composite
@@ -270,11 +273,13 @@ def chains(draw: st.DrawFn, n: int) -> Source:
 
 
 @st.composite
-def worker_streams(draw: st.DrawFn, n: int, noises: tuple[str, ...] = ("none", *_NOISES)) -> Source:
+def worker_streams(
+    draw: st.DrawFn, n: int, noises: tuple[str, ...] = ("none", *_NOISES), shares: tuple[str, ...] = tuple(_SHARES)
+) -> Source:
     """Streams that know which worker they are in, or do not, with and without random augmentation."""
     base = draw(st.sampled_from([headrace.IterableDataset, torch_data.IterableDataset]))
     announced = draw(st.sampled_from([None, n, max(0, n - 2)]))
-    noise, share = draw(st.sampled_from(noises)), draw(st.sampled_from(sorted(_SHARES)))
+    noise, share = draw(st.sampled_from(noises)), draw(st.sampled_from(sorted(shares)))
     structure = draw(samples.structures)
     cls = _iterable_class(base, announced, noise, share)
     description = f"{base.__module__} stream of {n} {structure}, len {announced}, noise: {noise}, share: {share}"

@@ -98,7 +98,9 @@ def test_samplers(data: st.DataObject, n: int, in_order: bool, threads: dict[str
 def test_streams(
     data: st.DataObject, n: int, batch_size: int | None, threads: dict[str, Any], plan: list[Step]
 ) -> None:
-    source = data.draw(sources.worker_streams(n, ("none", "worker")), label="dataset")
+    source = data.draw(
+        sources.worker_streams(n, ("none", "headrace's worker"), sources.SHARES_FOR_THREADS), label="dataset"
+    )
 
     def results(engine: str) -> list[Any]:
         def build(setting: Setting) -> Any:

@@ -291,6 +291,19 @@ def test_one_of_each_kind_of_sample(kinds: Any, collate_fn: Any, batch_size: int
     assert_same_traces(build, WHOLE_EPOCH)
 
 
+@pytest.mark.parametrize("dims", [3, 4, 5])
+def test_the_memory_format_of_a_batch(dims: int) -> None:
+    """Pictures, clips and volumes whose channels lie last."""
+    channels_last = torch.channels_last if dims < 5 else torch.channels_last_3d
+    whole = torch.rand((2, 3, 4, 5, 6)[: max(dims, 4)]).contiguous(memory_format=channels_last)
+    sample = whole[0] if dims == 3 else whole
+
+    def build(setting: Setting) -> Any:
+        return setting.own.DataLoader([sample] * 4, 2, num_workers=1)
+
+    assert_same_traces(build, WHOLE_EPOCH)
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_share_of_each_rank(shuffle: bool) -> None:
     def build(setting: Setting) -> Any:

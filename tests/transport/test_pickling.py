@@ -41,7 +41,7 @@ def pair():
 
 
 def there_and_back(value, pair):
-    message = memoryview(encode(Message(7, True), value, pair.worker))
+    message = memoryview(b"".join(encode(Message(7, True), value, pair.worker)))
     assert message_of(message) == Message(7, True)
     return decode(message, pair.loader)
 
@@ -190,7 +190,7 @@ def test_large_values(pair, name):
 
 def test_the_message_of_large_values_is_small(pair):
     for value in ([np.zeros(10**6), np.ones(10**6)], bytes(10**6), "x" * 10**6, list(range(10**5))):
-        assert len(encode(Message(0, True), value, pair.worker)) < 1000
+        assert len(b"".join(encode(Message(0, True), value, pair.worker))) < 1000
 
 
 def test_memory_of_the_arena_is_not_copied(pair):
@@ -261,7 +261,7 @@ def test_what_cannot_be_pickled_raises_and_keeps_no_memory(pair):
 
 def test_what_cannot_be_rebuilt_raises_and_keeps_no_memory(pair):
     for _ in range(40):
-        message = encode(Message(0, True), [np.zeros(10**5), Unbuildable()], pair.worker)
+        message = b"".join(encode(Message(0, True), [np.zeros(10**5), Unbuildable()], pair.worker))
         with pytest.raises(LookupError, match="not here"):
             decode(memoryview(message), pair.loader)
     assert pair.carved_bytes() < 4 * 10**6

@@ -18,7 +18,7 @@ class PackedIndices:
     array: Indices
 
     def __reduce__(self) -> Any:
-        memory: Any = self.array
+        memory: Any = np.ascontiguousarray(self.array)
         return _unpack_indices, (pickle.PickleBuffer(memory),)  # a fifth of the time that an array takes
 
 

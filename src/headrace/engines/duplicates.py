@@ -29,9 +29,11 @@ class Fingerprints:
 
 def fingerprint_of(batch: Any) -> int | None:
     """A number that equal batches share, and others hardly ever; None if the batch cannot be read."""
+    from headrace.transport.pickling import pickle_parts
+
     buffers: list[pickle.PickleBuffer] = []
     try:
-        checksum = zlib.crc32(pickle.dumps(batch, 5, buffer_callback=buffers.append))
+        checksum = zlib.crc32(b"".join(pickle_parts(batch, buffers.append)))
         for buffer in buffers:
             raw = buffer.raw()
             checksum = zlib.crc32(raw[:_COMPARED_BYTES], checksum ^ raw.nbytes)

@@ -65,15 +65,16 @@ def _open_parcel(packed: bytes) -> Parcel:
 def _cloudpickle(content: Any) -> bytes:
     import cloudpickle
 
-    stream = io.BytesIO()
-    pickler = cloudpickle.CloudPickler(stream, 5)
     # What multiprocessing can hand to a process that is being started: locks, queues, connections, torch's tensors.
-    pickler.dispatch_table = {
+    reducers = {
         **dispatch_table,
         **reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
         **cloudpickle.CloudPickler.dispatch_table,
     }
-    pickler.dump(content)
+    # cloudpickle's own table is an attribute of the class, which an instance's would not override.
+    pickler = type("JobPickler", (cloudpickle.CloudPickler,), {"dispatch_table": reducers})
+    stream = io.BytesIO()
+    pickler(stream, 5).dump(content)
     return stream.getvalue()
 
 

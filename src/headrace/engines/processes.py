@@ -61,6 +61,7 @@ class ProcessEngine:
         self._is_closed = True
         self._is_interrupted = False
         self._wake_write = -1
+        self._by_fd: dict[int, WorkerHandle] = {}
 
     def start(self, job: Job) -> None:
         self.close()
@@ -68,6 +69,7 @@ class ProcessEngine:
             warn_of_huge_containers(job.dataset, self.workers)
         self._job = job
         self._epoch = 0
+        self._is_interrupted = False
         self._broken: WorkerError | None = None
         self._ready: deque[Outcome] = deque()
         self._begun: set[int] = set()
@@ -79,7 +81,6 @@ class ProcessEngine:
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
         self._poll = select.poll()
-        self._by_fd: dict[int, WorkerHandle] = {}
         try:
             self._wake_read, self._wake_write = os.pipe()
             os.set_blocking(self._wake_write, False)
@@ -131,6 +132,7 @@ class ProcessEngine:
             self.start(replace(self._job, shared_seed=shared_seed))
             return
         with self._receiving:
+            self._is_interrupted = False
             self._epoch += 1
             self._job = replace(self._job, shared_seed=shared_seed)
             self._begun.clear()
@@ -144,8 +146,9 @@ class ProcessEngine:
             self._bad.clear()
 
     def interrupt(self) -> None:
-        self._is_interrupted = True
-        self._wake()
+        if not self._is_closed:
+            self._is_interrupted = True
+            self._wake()
 
     def close(self) -> None:
         if not self._close.alive:
@@ -153,7 +156,12 @@ class ProcessEngine:
         self._is_closed = True
         self._wake()
         with self._receiving:  # the thread that waits in `receive` has left it
-            self._close()
+            self._end()
+
+    def _end(self) -> None:
+        self._close()
+        self._by_fd.clear()
+        self._wake_write = -1  # the number may be somebody else's from now on
 
     def _wake(self) -> None:
         """Let `_wait` look at everything again."""
@@ -321,7 +329,7 @@ class ProcessEngine:
         """End all workers. What has arrived is still given out, then the error is raised."""
         self._broken = error
         self._is_torn = False
-        self._close()
+        self._end()
 
     def _complain(self) -> None:
         """Nothing has come for long: raise, or warn once if there is no time-out."""

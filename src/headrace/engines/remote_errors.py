@@ -42,7 +42,8 @@ class PackedError:
 def pack_error(error: BaseException, where: str) -> PackedError:
     """Make an exception ready to travel."""
     whole = _dump(error)
-    if _load_whole(whole) is None:
+    copy = _load_whole(whole)
+    if copy is None or _text(copy) != _text(error):  # a constructor that makes its text anew would make it twice
         whole = None
     parts = None if whole is not None else _dump((type(error), error.args, error.__dict__))
     if whole is None and _load_parts(parts) is None:

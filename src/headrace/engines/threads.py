@@ -12,10 +12,11 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from headrace.base.errors import WorkerTimeoutError
+from headrace.base.errors import WorkerError, WorkerTimeoutError
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import POSITION, STOP, TASK, Board
+from headrace.data.dataset import is_datapipe
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.patience import grace_s
@@ -68,6 +69,9 @@ class ThreadEngine:
             outcome = self._outcomes.get(timeout=self._timeout or None)
         except Empty:
             raise WorkerTimeoutError(self._describe_wait()) from None
+        if outcome is None and not self._close.alive:
+            self._outcomes.put(None)  # for whoever asks again
+            raise WorkerError("The workers have been closed.")
         if outcome is None:
             raise Interrupted
         assert not isinstance(outcome, Begun)
@@ -120,7 +124,7 @@ def _run(
         if job.init_fn is not None:
             job.init_fn(number)
         worker = Worker(job, number, board, kind="thread")
-    except Exception as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001 (a thread that leaves would keep the loop waiting)
         failure = error
         add_note(error, f"raised in {whereabouts('thread', number)}, as it started")
     while True:
@@ -156,7 +160,8 @@ def _run(
 def _own(dataset: Any) -> Any:
     """A copy for one worker, so that `worker_init_fn` may change its attributes; its contents are shared."""
     try:
-        return copy.copy(dataset)
+        # A graph of DataPipes refers to itself.
+        return copy.deepcopy(dataset) if is_datapipe(dataset) else copy.copy(dataset)
     except Exception:  # noqa: BLE001 (a dataset that cannot be copied is shared)
         return dataset
 

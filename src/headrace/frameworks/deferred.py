@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.containers import map_leaves
 from headrace.frameworks.array_transport import PLAIN_TYPES
 from headrace.frameworks.framework import Allocate, Array, Framework, framework_of, tensor_type
 from headrace.frameworks.numpy_arrays import NumpyArrays, join_rows, pad_arrays
@@ -109,15 +110,17 @@ class DeferredTensors:
         if isinstance(first, np.ndarray) and first.dtype.names is not None:
             return {name: self.stack([sample[name] for sample in samples]) for name in first.dtype.names}
         if type(first) is tensor_type() and _is_small(first, len(samples)):
-            return self.convert(self._torch().stack(samples))
+            return self._stack_by_torch(samples)
         arrays = samples if isinstance(first, np.ndarray) else _plain_arrays(samples)
         if arrays is not None and arrays[0].dtype in _TORCH_DTYPES:
-            # torch keeps some layouts (channels last) when it stacks; NumPy would not.
-            keeps_layout = arrays[0].flags.c_contiguous or (arrays is samples and arrays[0].ndim < 4)
-            joined = join_rows(arrays, self.allocate) if keeps_layout else None
+            joined = join_rows(arrays, self.allocate)
             if joined is not None:
                 return DeferredTensor(joined)
-        return self._torch().stack(samples)
+        return self._stack_by_torch(samples)
+
+    def _stack_by_torch(self, samples: Sequence[Any]) -> Any:
+        """Torch's workers, too, make contiguous batches whatever the layout of the samples."""
+        return map_leaves(lambda tensor: self.convert(tensor.contiguous()), self._torch().stack(samples))
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
         if len(set(map(type, values))) == 1:

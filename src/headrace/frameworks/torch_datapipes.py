@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.optional import import_extra
+from headrace.base.world import get_worker_info
 from headrace.frameworks.torch_random import TorchRandom
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def sharding_init(init_fn: Callable[[int], None] | None) -> Callable[[int], None
 def _init_and_shard(init_fn: Callable[[int], None] | None, world: int, rank: int, worker: int) -> None:
     if init_fn is not None:
         init_fn(worker)
-    info = torch.utils.data.get_worker_info()
-    settings = torch.utils.data.graph_settings
-    settings.apply_sharding(info.dataset, info.num_workers * world, info.id * world + rank)
+    info = get_worker_info()
+    if info is not None:
+        settings = torch.utils.data.graph_settings
+        settings.apply_sharding(info.dataset, info.num_workers * world, info.id * world + rank)
 
 
 def _is_distributed() -> bool:

@@ -182,19 +182,18 @@ class LoaderArena:
         self._states = layout.states()
         self._most_leased = most_leased
         self._leases: dict[int, tuple[weakref.ref[Array], int]] = {}
-        self._end = _DATA_START
+        self._size = size
 
     def lease(self, ref: BlockRef) -> Array:
         """The bytes of a block, which the worker leaves alone as long as any view of them lives."""
         view = np.frombuffer(self._memory, np.uint8, ref.n_bytes, ref.offset)
-        self._end = max(self._end, ref.offset + ref.n_bytes)
-        leased = sum([n_bytes for _, n_bytes in self._leases.values()])
+        leased = sum([n_bytes for _, n_bytes in list(self._leases.values())])  # another thread may end one
         if leased + ref.n_bytes > self._most_leased or len(self._leases) >= _MAX_LEASES:
             copied = empty_aligned(view.shape, view.dtype)
             copied[:] = view
             self._states[ref.block] = _FREE
             return copied
-        end = partial(_end_lease, self._states, self._leases, ref.block)
+        end = partial(_end_lease, os.getpid(), self._states, self._leases, ref.block)
         self._leases[ref.block] = weakref.ref(view, end), ref.n_bytes
         return view
 
@@ -209,7 +208,7 @@ class LoaderArena:
             return
         kept = sorted(self._kept_ranges())
         start = _DATA_START
-        for kept_start, kept_end in [*kept, (self._end, self._end)]:
+        for kept_start, kept_end in [*kept, (self._size, self._size)]:
             n_bytes = (kept_start - start) // mmap.PAGESIZE * mmap.PAGESIZE
             if n_bytes > 0:
                 self._memory.madvise(remove, start, n_bytes)
@@ -226,6 +225,8 @@ class LoaderArena:
         return ranges
 
 
-def _end_lease(states: memoryview, leases: dict[int, Any], block: int, view: Any) -> None:
+def _end_lease(owner: int, states: memoryview, leases: dict[int, Any], block: int, view: Any) -> None:
+    if os.getpid() != owner:
+        return  # a forked child may drop what its parent still holds
     del leases[block]
     states[block] = _FREE

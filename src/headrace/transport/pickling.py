@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 import struct
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
         return False
 
     try:
-        stream = _pickle(value, share)
+        stream = pickle_parts(value, share)
     except Exception:  # noqa: BLE001 (lambdas, local classes, things from a script)
         _take_back(refs, arena)
         try:
@@ -100,10 +101,11 @@ class _Parts:
         self.write = self.parts.append
 
 
-def _pickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> list[Buffer]:
+def pickle_parts(value: Any, share: Callable[[pickle.PickleBuffer], Any]) -> list[Buffer]:
+    """The pickle of a value in parts; `share` gets its buffers, and says whether they stay in the pickle."""
     file: Any = _Parts()
     pickler = pickle.Pickler(file, 5, buffer_callback=share)
-    pickler.dispatch_table = _reducers()
+    pickler.dispatch_table = _known_reducers()
     pickler.dump(value)
     parts: list[Buffer] = file.parts
     return parts
@@ -117,15 +119,19 @@ def _cloudpickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> li
     return file.parts
 
 
-_known_reducers: dict[type, Callable[[Any], Any]] = {np.ndarray: reduce_array}
+_reducers: dict[type, Callable[[Any], Any]] = {}
+_registered = -1  # how many reducers `copyreg` had when these were collected
 
 
-def _reducers() -> dict[type, Callable[[Any], Any]]:
-    """How arrays and tensors are pickled: faster than by themselves."""
-    if len(_known_reducers) == 1:
-        tensor = tensor_type()
-        if tensor is not None:
-            from headrace.frameworks.torch_transport import reduce_tensor
+def _known_reducers() -> dict[type, Callable[[Any], Any]]:
+    """How types are pickled: as everybody has registered them, and arrays and tensors faster than by themselves."""
+    global _reducers, _registered
+    if len(copyreg.dispatch_table) != _registered:
+        _registered = len(copyreg.dispatch_table)
+        _reducers = {**copyreg.dispatch_table, np.ndarray: reduce_array}
+    tensor = tensor_type()
+    if tensor is not None and tensor not in _reducers:
+        from headrace.frameworks.torch_transport import reduce_tensor
 
-            _known_reducers[tensor] = reduce_tensor
-    return _known_reducers
+        _reducers[tensor] = reduce_tensor
+    return _reducers
