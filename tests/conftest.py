@@ -30,6 +30,20 @@ def _shared_segments() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
+def nothing_learnt() -> Iterator[None]:
+    """What a test teaches the default collation is forgotten after it."""
+    from headrace.batch import collate
+
+    known = dict(collate._registry)
+    yield
+    if collate._taught:
+        collate._taught.clear()
+        collate._registry.clear()
+        collate._registry.update(known)
+        collate._resolved.clear()
+
+
+@pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """A process, thread, descriptor or shared segment that is left behind fails the test that left it."""
     descriptors, segments, threads = _open_descriptors(), _shared_segments(), set(threading.enumerate())

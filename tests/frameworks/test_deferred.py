@@ -74,7 +74,6 @@ def test_tensors_are_those_that_torch_makes(samples):
     [
         lambda: [torch.ones(3), torch.zeros(3)],
         lambda: [torch.ones(2, 3).t(), torch.zeros(2, 3).t()],
-        lambda: [torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)] * 2,
         lambda: [torch.tensor(1.0), torch.tensor(2.0)],
         lambda: [torch.ones(0)] * 3,
         lambda: [{"x": torch.ones(2), "y": np.float32(1)}] * 2,
@@ -86,6 +85,13 @@ def test_tensors_are_those_that_torch_makes(samples):
 )
 def test_tensors_of_every_source(samples):
     assert same(collated(samples(), "torch"), torch.utils.data.default_collate(samples()))
+
+
+@needs_torch
+@pytest.mark.parametrize("size", [4, 200])
+def test_batches_are_contiguous_as_those_of_torchs_workers(size):
+    samples = [torch.rand(2, 3, size, size).to(memory_format=torch.channels_last)] * 2
+    assert same(collated(samples, "torch"), torch.stack(samples).contiguous())
 
 
 @needs_torch

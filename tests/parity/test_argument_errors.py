@@ -32,6 +32,9 @@ class Stream(torch_data.IterableDataset):
 
 
 class Lengthless:
+    def __repr__(self) -> str:
+        return "Lengthless()"
+
     def __getitem__(self, index: int) -> int:
         return index
 

@@ -23,7 +23,7 @@ from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
 from headrace.engines.remote_errors import PackedError, pack_error
 from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at, whereabouts
-from headrace.frameworks.deferred import deferred_framework
+from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import Buffer, WorkerChannel
 from headrace.transport.pickling import Message, encode
@@ -180,9 +180,8 @@ class _WorkerProcess:
             if resume is not None and resume.states is not None:
                 restore_generators(resume.states)
             # Functions that a user has registered want to see the framework's own arrays.
-            defer = not job.taught
-            framework = deferred_framework(job.output, self._arena.allocate) if defer else None
-            self._worker = Worker(job, number, self._arena.board, framework)
+            framework = immediate_framework if job.taught else deferred_framework
+            self._worker = Worker(job, number, self._arena.board, framework(job.output, self._arena.allocate))
             if resume is not None and resume.replay is not None:
                 for _ in range(resume.times):
                     self._worker.work(resume.replay)

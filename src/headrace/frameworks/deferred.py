@@ -82,6 +82,15 @@ def deferred_framework(output: str, allocate: Allocate) -> Framework:
             return NumpyArrays(allocate)
 
 
+def immediate_framework(output: str, allocate: Allocate) -> Framework:
+    """The framework for workers whose batches are seen by a user's functions, as what they are to be."""
+    if output != "torch":
+        return framework_of(output, allocate)
+    from headrace.frameworks.torch_transport import ContiguousTensors
+
+    return ContiguousTensors(allocate)
+
+
 class DeferredJaxArrays(NumpyArrays):
     """Collates as NumPy does, for JAX."""
 
@@ -119,8 +128,7 @@ class DeferredTensors:
         return self._stack_by_torch(samples)
 
     def _stack_by_torch(self, samples: Sequence[Any]) -> Any:
-        """Torch's workers, too, make contiguous batches whatever the layout of the samples."""
-        return map_leaves(lambda tensor: self.convert(tensor.contiguous()), self._torch().stack(samples))
+        return map_leaves(self.convert, self._torch().stack(samples))
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
         if len(set(map(type, values))) == 1:
@@ -152,7 +160,7 @@ class DeferredTensors:
         return self._torch().convert(value) if array is None else DeferredTensor(array)
 
     def _torch(self) -> Framework:
-        return framework_of("torch", self.allocate)
+        return immediate_framework("torch", self.allocate)
 
 
 def _is_small(tensor: Any, n: int) -> bool:

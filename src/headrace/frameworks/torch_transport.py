@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.containers import map_leaves
 from headrace.base.optional import import_extra
 from headrace.frameworks.framework import Array
-from headrace.frameworks.torch_tensors import NUMPY_DTYPES, SAME_SIZE_INTEGERS, is_plain
+from headrace.frameworks.torch_tensors import NUMPY_DTYPES, SAME_SIZE_INTEGERS, TorchTensors, is_plain
 
 if TYPE_CHECKING:
     import torch
@@ -14,6 +16,13 @@ else:
     torch = import_extra("torch", "torch", "A batch of tensors")
 
 _WIDEST = 4  # memory between the elements is sent too, up to this many times their own
+
+
+class ContiguousTensors(TorchTensors):
+    """Stacks as torch does in workers, whose batches are contiguous whatever the layout of the samples."""
+
+    def stack(self, samples: Sequence[Any]) -> Any:
+        return map_leaves(lambda tensor: tensor.contiguous(), super().stack(samples))
 
 
 def reduce_tensor(tensor: torch.Tensor) -> Any:
