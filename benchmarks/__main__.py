@@ -8,7 +8,21 @@ from pathlib import Path
 
 from benchmarks.report import Settings, environment, progress, render, save
 
-NAMES = ("in_memory_arrays", "small_samples", "configurations", "import_time", "pad_collate")
+NAMES = (
+    "in_memory_arrays",
+    "small_samples",
+    "configurations",
+    "import_time",
+    "pad_collate",
+    "large_batches",
+    "small_fields",
+    "in_memory_workers",
+    "strings",
+    "jpeg",
+    "python_heavy",
+    "start_up",
+    "shared_list",
+)
 
 
 def parse_arguments() -> argparse.Namespace:
