@@ -26,10 +26,10 @@ demo: $(VENV)/.installed-demo ## Run the main examples and print their batches
 test: lint types pytest test-bare ## Run everything CI runs: lint, types, all tests, with and without torch
 
 pytest: $(VENV)/.installed-dev ## Run the tests with torch and JAX installed
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n 4 $(ARGS)
 
 test-bare: $(BARE)/.installed ## Run the tests with neither torch nor JAX
-	$(BARE)/bin/python -m pytest $(ARGS)
+	$(BARE)/bin/python -m pytest -n 4 $(ARGS)
 
 test-pythons: ## Run the torch-free tests on every CPython >= 3.10 of this machine
 	$(CHECK_PYTHON)

@@ -35,6 +35,8 @@ class Flow:
     ) -> None:
         self._keys = keys
         self._engine = engine
+        self._capacity = engine.capacity
+        self._works_ahead = engine.works_ahead
         self._dealer = Dealer(engine.workers, engine.capacity, wait_for_each=in_order)
         self._reorder: ReorderBuffer[Outcome] | None = ReorderBuffer(engine.capacity) if in_order else None
         self._tell_bad = tell_bad
@@ -55,7 +57,8 @@ class Flow:
             Exception: what the user's code raised for this batch; the next call goes on with the one after it.
             StopIteration: the epoch is over.
         """
-        self.submit_tasks()
+        if not self._keys_ended:
+            self.submit_tasks()
         while True:
             if not self._due:
                 if not self._lanes:
@@ -84,7 +87,7 @@ class Flow:
 
     def submit_tasks(self) -> None:
         """Send out as many tasks as may be in flight."""
-        while not self._keys_ended and self._submitted - self._told < self._engine.capacity:
+        while self._submitted - self._told < self._capacity and not self._keys_ended:
             lane = self._dealer.choose()
             if lane is None:
                 self._keys_ended = self._dealer.all_ended
@@ -112,7 +115,7 @@ class Flow:
 
     def _work_ahead(self) -> None:
         """Keep the workers busy while the loop is at work on the batch that it gets now."""
-        if self._engine.works_ahead:
+        if self._works_ahead:
             self.submit_tasks()
 
     def _receive(self) -> None:

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from headrace.transport import pickling
 from headrace.transport.arena import WORTH_SHARING
-from headrace.transport.pickling import Message, decode, encode, message_of
+from headrace.transport.pickling import Message, decode, encode, read_header
 from tests.needs import HAS_TORCH, needs_torch
 from tests.transport.test_arena import Pair, is_leased
 
@@ -42,8 +42,9 @@ def pair():
 
 def there_and_back(value, pair):
     message = memoryview(b"".join(encode(Message(7, True), value, pair.worker)))
-    assert message_of(message) == Message(7, True)
-    return decode(message, pair.loader)
+    header = read_header(message)
+    assert (header.number, header.is_batch) == (7, True)
+    return decode(header, message, pair.loader)
 
 
 def equal(one, other):
@@ -263,7 +264,7 @@ def test_what_cannot_be_rebuilt_raises_and_keeps_no_memory(pair):
     for _ in range(40):
         message = b"".join(encode(Message(0, True), [np.zeros(10**5), Unbuildable()], pair.worker))
         with pytest.raises(LookupError, match="not here"):
-            decode(memoryview(message), pair.loader)
+            decode(read_header(memoryview(message)), memoryview(message), pair.loader)
     assert pair.carved_bytes() < 4 * 10**6
 
 

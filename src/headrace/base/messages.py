@@ -1,18 +1,20 @@
-"""What crosses the border between the loader and its workers. Frozen, and small enough to pickle."""
+"""What crosses the border between the loader and its workers. Frozen, and small enough to pickle.
+
+What comes with every batch is a named tuple, which is made in a fourth of the time that a frozen dataclass takes.
+"""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.base.indices import Indices
 
 
-@dataclass(frozen=True, slots=True)
-class PackedIndices:
+class PackedIndices(NamedTuple):
     """Indices that headrace drew itself, as one array. User code sees them as a list of Python ints."""
 
     array: Indices
@@ -36,8 +38,7 @@ class Pull:
         return Pull, (self.count,)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One batch to make.
 
     Attributes:
@@ -51,9 +52,6 @@ class Task:
     keys: Any
     lane: int = 0
     leave_out: tuple[int, ...] = ()
-
-    def __reduce__(self) -> Any:
-        return Task, (self.number, self.keys, self.lane, self.leave_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,7 @@ class BadSample:
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The batch of task `number`, without the samples in `bad`.
 
     Attributes:
@@ -105,9 +102,6 @@ class Finished:
     batch: Any
     bad: tuple[BadSample, ...] = ()
     fingerprint: int | None = None
-
-    def __reduce__(self) -> Any:
-        return Finished, (self.number, self.batch, self.bad, self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.messages import Failed, Finished, Outcome
@@ -36,7 +36,7 @@ class Delivery:
         if self.prepare is None or not isinstance(outcome, Finished):
             return outcome
         try:
-            return replace(outcome, batch=self.prepare(outcome.batch))
+            return outcome._replace(batch=self.prepare(outcome.batch))
         except Exception as error:  # noqa: BLE001 - raised in the place of the batch
             return Failed(outcome.number, error)
 

@@ -22,7 +22,7 @@ from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_w
 from headrace.engines.process_worker import FailedRemotely, Report, Resume
 from headrace.engines.reports import cannot_start, describe_death, describe_wait
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.pickling import decode, message_of
+from headrace.transport.pickling import decode, read_header
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
@@ -220,15 +220,16 @@ class ProcessEngine:
 
     def _take_in(self, handle: WorkerHandle, *, to_the_end: bool = False) -> None:
         for message in handle.channel.messages(to_the_end=to_the_end):
-            number, is_batch = message_of(message)
+            header = read_header(message)
             try:
-                value = decode(message, handle.arena)
+                value = decode(header, message, handle.arena)
             except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-                value, is_batch = Report(Failed(number, error)), False
-            if not is_batch:
+                self._take_in_report(handle, Report(Failed(header.number, error)))
+                continue
+            if not header.is_batch:
                 self._take_in_report(handle, value)
-            elif handle.in_flight.pop(number, None) is not None:  # else of an epoch that was given up
-                self._ready.append(Finished(number, value))
+            elif handle.in_flight.pop(header.number, None) is not None:  # else of an epoch that was given up
+                self._ready.append(Finished(header.number, value))
 
     def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
         message = report.message

@@ -6,7 +6,6 @@ import os
 import struct
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from socket import SHUT_RD, socket
 from typing import TypeAlias
@@ -80,8 +79,17 @@ class LoaderChannel:
 
     def send(self, message: bytes) -> None:
         """Send, or keep for later what the worker does not take now."""
-        self._unsent.append(memoryview(_LENGTH.pack(len(message)) + message))
-        self.flush()
+        framed = _LENGTH.pack(len(message)) + message
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._socket.send(framed)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return  # the worker is gone, which its end tells
+        if sent < len(framed):
+            self._unsent.append(memoryview(framed)[sent:])
 
     def flush(self) -> None:
         """Send what was kept, as far as the worker takes it."""
@@ -107,34 +115,36 @@ class LoaderChannel:
             with suppress(OSError):
                 self._socket.shutdown(SHUT_RD)
 
-    def messages(self, *, to_the_end: bool = False) -> Iterator[memoryview]:
+    def messages(self, *, to_the_end: bool = False) -> list[memoryview]:
         """The whole messages among what one look finds, or among all that there is."""
-        while received := self._look():
-            if self._buffer:
-                self._buffer += received
-                while (message := _cut(self._buffer)) is not None:
-                    yield message
-            else:
-                yield from self._cut_off(received)
+        found: list[memoryview] = []
+        while True:
+            try:
+                received = self._socket.recv(_CHUNK)
+            except OSError:  # nothing has arrived, or the worker is gone
+                received = b""
+            if not received:
+                return found
+            self._cut_off(received, found)
             if not to_the_end:
-                return
+                return found
 
-    def _look(self) -> bytes:
-        try:
-            return self._socket.recv(_CHUNK)
-        except OSError:  # nothing has arrived, or the worker is gone
-            return b""
-
-    def _cut_off(self, received: bytes) -> Iterator[memoryview]:
-        """The whole messages, without a copy; the rest goes into the buffer."""
-        view, start = memoryview(received), 0
-        while len(received) - start >= _LENGTH.size:
+    def _cut_off(self, received: bytes, found: list[memoryview]) -> None:
+        """Find the whole messages, without a copy if none has begun before; the rest is kept."""
+        if self._buffer:
+            self._buffer += received
+            while (message := _cut(self._buffer)) is not None:
+                found.append(message)
+            return
+        view, start, n_bytes = memoryview(received), 0, len(received)
+        while n_bytes - start >= _LENGTH.size:
             end = start + _LENGTH.size + _LENGTH.unpack_from(received, start)[0]
-            if end > len(received):
+            if end > n_bytes:
                 break
-            yield view[start + _LENGTH.size : end]
+            found.append(view[start + _LENGTH.size : end])
             start = end
-        self._buffer += view[start:]
+        if start < n_bytes:
+            self._buffer += view[start:]
 
     def close(self) -> None:
         self._socket.close()

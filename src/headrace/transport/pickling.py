@@ -26,10 +26,14 @@ class Message(NamedTuple):
     Attributes:
         number: of the task that it is about.
         is_batch: whether its value is the batch of that task, and nothing else.
+        n_refs: how many references to blocks follow.
+        is_shared: whether the last of them is the pickle itself.
     """
 
     number: int
     is_batch: bool
+    n_refs: int = 0
+    is_shared: bool = False
 
 
 def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
@@ -62,7 +66,7 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     if ref is not None:
         refs.append(ref)
         stream = []
-    head = _HEADER.pack(*message, len(refs), ref is not None)
+    head = _HEADER.pack(message.number, message.is_batch, len(refs), ref is not None)
     return [b"".join([head, *[_REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
 
 
@@ -72,25 +76,24 @@ def _take_back(refs: list[BlockRef], arena: WorkerArena) -> None:
     refs.clear()
 
 
-def decode(message: memoryview, arena: LoaderArena) -> Any:
-    """The value of a message. What it is about tells `message_of`.
+def read_header(message: memoryview) -> Message:
+    """What a message is about."""
+    return Message(*_HEADER.unpack_from(message))
+
+
+def decode(header: Message, message: memoryview, arena: LoaderArena) -> Any:
+    """The value of a message.
 
     Raises:
         Exception: the value cannot be rebuilt here.
     """
-    _, _, n_refs, is_shared = _HEADER.unpack_from(message)
+    n_refs = header.n_refs
     if not n_refs:
         return pickle.loads(message[_HEADER.size :])
     refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
-    stream: Any = leases.pop() if is_shared else message[_HEADER.size + n_refs * _REF.size :]
+    stream: Any = leases.pop() if header.is_shared else message[_HEADER.size + n_refs * _REF.size :]
     return pickle.loads(stream, buffers=leases)
-
-
-def message_of(message: memoryview) -> Message:
-    """What a message is about."""
-    number, is_batch, _, _ = _HEADER.unpack_from(message)
-    return Message(number, bool(is_batch))
 
 
 class _Parts:
