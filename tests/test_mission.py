@@ -280,7 +280,7 @@ def test_m3_5_a_stream_that_ignores_workers_comes_twice_and_is_told_so():
     with pytest.warns(UserWarning, match="Workers 0 and 1 return the same batches") as caught:
         batches = as_lists(DataLoader(MyIterableDataset(range(16)), batch_size=4, num_workers=2))
     assert batches == [[i, i + 1, i + 2, i + 3] for i in (0, 0, 4, 4, 8, 8, 12, 12)]
-    (warning,) = caught
+    (warning,) = [warning for warning in caught if "Workers" in str(warning.message)]  # JAX may warn of the fork
     for words in ("MyIterableDataset", "headrace.get_worker_info()", "itertools.islice", "worker_init_fn"):
         assert words in str(warning.message)
     loader = DataLoader(StreamWithWorker(range(16)), batch_size=4, num_workers=2)

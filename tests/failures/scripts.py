@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,12 @@ def members(group: int) -> list[int]:
 
 
 def children(parent: int) -> list[int]:
-    """The processes that a process has started. Unlike `multiprocessing.active_children`, this reaps none."""
-    return [pid for pid, its_parent, _ in _alive() if its_parent == parent]
+    """The processes that a process has started. Unlike `multiprocessing.active_children`, this reaps none.
+
+    The helpers of `multiprocessing`, which it keeps for as long as a process lives, are not among them.
+    """
+    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    return [pid for pid, its_parent, _ in _alive() if its_parent == parent and pid not in helpers]
 
 
 def wait_until_gone(group: int, seconds: float = 5) -> list[int]:
