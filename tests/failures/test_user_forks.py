@@ -9,10 +9,13 @@ from tests.failures.scripts import needs_proc, run_script
 pytestmark = needs_proc
 
 SOURCE = """
+import warnings
+
 loader = DataLoader(SlowDataset(range(30), 0.02), num_workers=2, output="numpy", {options})
 iterator = iter(loader)
 seen = [next(iterator).tolist()]
 sys.stdout.flush()
+warnings.simplefilter("ignore")  # Python 3.12 and later warn of every fork in a process with threads
 pid = os.fork()
 if pid == 0:
     {child}

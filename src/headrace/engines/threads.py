@@ -167,9 +167,11 @@ def _own(dataset: Any) -> Any:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Tell more about an error where Python can show it (since 3.11)."""
+    """Tell more about an error: in a note, or before Python 3.11, which has none, in its cause."""
     if hasattr(error, "add_note"):
         error.add_note(note)
+    elif error.__cause__ is None:
+        error.__cause__ = WorkerError(note)
 
 
 def _nothing() -> None:
