@@ -23,6 +23,7 @@ import os, signal, sys, threading, time
 import numpy as np
 from headrace import DataLoader, Dataset, IterableDataset, get_worker_info
 from headrace.testing import DyingDataset, FlakyDataset, SlowDataset
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background inherit that it is ignored
 
 
 """
