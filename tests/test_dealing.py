@@ -44,12 +44,12 @@ class TorchsRoundRobin:
 )
 def test_it_deals_as_torch_does(workers, prefetch, in_order, steps):
     capacity = workers * prefetch
-    dealer = Dealer(workers, capacity, wait_for_each=in_order)
+    dealer = Dealer(workers, wait_for_each=in_order)
     model = TorchsRoundRobin(workers, capacity, in_order)
     in_flight = []
     for act, draw in steps:
         if act == "choose":
-            chosen = dealer.choose()
+            chosen = dealer.choose(capacity)
             assert chosen == model.choose()
             if chosen is not None:
                 in_flight.append(chosen)
@@ -69,9 +69,9 @@ def stream(lengths, delays, capacity):
 
     A worker that has ended still gets tasks until it is retired, and these give nothing.
     """
-    dealer = Dealer(len(lengths), capacity, wait_for_each=True)
+    dealer = Dealer(len(lengths), wait_for_each=True)
     left, asked_in_vain, order = list(lengths), [0] * len(lengths), []
-    while (worker := dealer.choose()) is not None:
+    while (worker := dealer.choose(capacity)) is not None:
         if left[worker]:
             order.append((worker, lengths[worker] - left[worker]))
             left[worker] -= 1
@@ -97,10 +97,10 @@ def test_the_order_does_not_depend_on_when_an_end_is_noticed(data, workers):
 @given(workers=st.integers(1, 6), prefetch=st.integers(1, 4))
 def test_a_slow_worker_holds_up_only_its_share(workers, prefetch):
     """Worker 0 never gives a task back; all others get new tasks for ever."""
-    dealer = Dealer(workers, workers * prefetch, wait_for_each=False)
+    dealer = Dealer(workers, wait_for_each=False)
     dealt = [0] * workers
     for _ in range(50):
-        while (worker := dealer.choose()) is not None:
+        while (worker := dealer.choose(workers * prefetch)) is not None:
             dealt[worker] += 1
         for worker in range(1, workers):
             dealer.take_back(worker)
@@ -109,20 +109,20 @@ def test_a_slow_worker_holds_up_only_its_share(workers, prefetch):
 
 
 def test_shares_grow_as_workers_end():
-    dealer = Dealer(3, 6, wait_for_each=False)
-    assert [dealer.choose() for _ in range(7)] == [0, 1, 2, 0, 1, 2, None]
+    dealer = Dealer(3, wait_for_each=False)
+    assert [dealer.choose(6) for _ in range(7)] == [0, 1, 2, 0, 1, 2, None]
     for worker in (0, 0, 1, 1):
         dealer.take_back(worker)
     dealer.retire(0)
-    assert [dealer.choose() for _ in range(5)] == [1, 2, 1, 1, None]
+    assert [dealer.choose(6) for _ in range(5)] == [1, 2, 1, 1, None]
     dealer.retire(0)  # again does no harm
     dealer.take_back(0)
     dealer.retire(1)
     dealer.retire(2)
-    assert dealer.choose() is None
+    assert dealer.choose(6) is None
     assert dealer.all_ended
 
 
 def test_workers_that_are_waited_for_get_their_turn_however_slow():
-    dealer = Dealer(2, 4, wait_for_each=True)
-    assert [dealer.choose() for _ in range(6)] == [0, 1, 0, 1, 0, 1]
+    dealer = Dealer(2, wait_for_each=True)
+    assert [dealer.choose(4) for _ in range(6)] == [0, 1, 0, 1, 0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Dealer:
     """Chooses the worker of each task: round and round, leaving out the workers that have ended.
@@ -11,32 +13,35 @@ class Dealer:
 
     Args:
         workers: how many there are.
-        capacity: how many tasks may be in flight.
         wait_for_each: whether a worker gets its turn even if it is slow. If not, a worker that has its share of the
             tasks in flight is passed over, and holds up only those.
+        after: the worker that had the last turn, where an epoch goes on; `ended` the workers that have ended.
     """
 
-    def __init__(self, workers: int, capacity: int, *, wait_for_each: bool) -> None:
+    def __init__(
+        self, workers: int, *, wait_for_each: bool, after: int | None = None, ended: Iterable[int] = ()
+    ) -> None:
         self._workers = workers
         self._active = dict.fromkeys(range(workers), 0)  # how many tasks each has in flight
-        self._capacity = capacity
         self._wait_for_each = wait_for_each
-        self._last = workers - 1
+        self._last = workers - 1 if after is None else after
+        for worker in ended:
+            self.retire(worker)
 
-    def choose(self) -> int | None:
-        """The worker for the next task, which now counts as in flight; None if all have ended, or all are busy."""
+    def choose(self, depth: int) -> int | None:
+        """The worker for the next task, which now counts as in flight; None if all have ended, or all are busy.
+
+        Args:
+            depth: how many tasks are to be in flight.
+        """
         worker = self._last
         for _ in range(self._workers):
             worker = (worker + 1) % self._workers
-            if worker in self._active and (self._wait_for_each or self._active[worker] < self._share):
+            if worker in self._active and (self._wait_for_each or self._active[worker] < depth // len(self._active)):
                 self._active[worker] += 1
                 self._last = worker
                 return worker
         return None
-
-    @property
-    def _share(self) -> int:
-        return self._capacity // len(self._active)
 
     def take_back(self, worker: int) -> None:
         """A task of this worker is no longer in flight."""

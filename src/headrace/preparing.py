@@ -30,6 +30,10 @@ class PreparingEngine:
         self._depth = depth
         self._listen()
 
+    @property
+    def depth(self) -> int:
+        return self._engine.depth
+
     def _listen(self) -> None:
         self._outcomes = _Outcomes(self._engine)
         self._ahead = Ahead(
@@ -39,9 +43,12 @@ class PreparingEngine:
     def start(self, job: Job) -> None:
         self._engine.start(job)
 
-    def submit(self, task: Task) -> None:
-        self._engine.submit(task)
+    def submit(self, task: Task, *, more: bool = False) -> None:
+        self._engine.submit(task, more=more)
         self._outcomes.expect_one()
+
+    def flush(self) -> None:
+        self._engine.flush()
 
     def receive(self) -> Outcome:
         self._outcomes.is_awaited = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from headrace.base.errors import InternalError
@@ -13,12 +14,17 @@ class ReorderBuffer(Generic[T]):
     """Holds early results until every earlier one has been released.
 
     Guarantees: each position leaves once, in ascending order; at most `capacity` results are held.
+
+    Args:
+        absent: positions that will not come, and are not waited for.
     """
 
-    def __init__(self, capacity: int, first: int = 0) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, first: int = 0, absent: Collection[int] = ()) -> None:
+        self._absent = frozenset(absent)
+        self._capacity = capacity + len(self._absent)
         self._next = first
         self._early: dict[int, T] = {}
+        self._pass_absent()
 
     def put(self, position: int, result: T) -> list[T]:
         """Accept one result and return all that are now due.
@@ -34,10 +40,16 @@ class ReorderBuffer(Generic[T]):
             return []
         due = [result]
         self._next += 1
+        self._pass_absent()
         while self._next in self._early:
             due.append(self._early.pop(self._next))
             self._next += 1
+            self._pass_absent()
         return due
+
+    def _pass_absent(self) -> None:
+        while self._next in self._absent:
+            self._next += 1
 
     def __len__(self) -> int:
         """How many results wait for an earlier one."""

@@ -36,7 +36,7 @@ class HandDrivenEngine:
     works_ahead = False
 
     def __init__(self, choose: Callable[[Sequence[int]], int], capacity: int = 2) -> None:
-        self.capacity = capacity
+        self.capacity = self.depth = capacity
         self.completed: list[int] = []
         self.most_in_flight = 0
         self.closed = False
@@ -48,9 +48,12 @@ class HandDrivenEngine:
         self._in_flight.clear()
         self.completed.clear()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, more: bool = False) -> None:
         self._in_flight[task.number] = task
         self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
+
+    def flush(self) -> None:
+        """Nothing is kept."""
 
     def receive(self) -> Outcome:
         number = self._choose(list(self._in_flight))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.base.messages import Outcome, Task
+from headrace.base.messages import Outcome, StreamStart, Task
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Job:
         base_seed: what the workers' generators are seeded from.
         shared_seed: for the random parts of a DataPipe, the same on all workers.
         skip_errors: whether samples that raise are left out of their batch.
+        seed: what the samples' random numbers are keyed by, together with their places; None for torch's meaning.
+        starts: where the streams of the workers begin, one for each; None for their beginning.
         taught: the collate functions that the user has registered, by type.
     """
 
@@ -37,6 +39,8 @@ class Job:
     base_seed: int = 0
     shared_seed: int | None = None
     skip_errors: bool = False
+    seed: int | None = None
+    starts: tuple[StreamStart, ...] | None = None
     taught: Mapping[type, Any] = field(default_factory=dict)
 
 
@@ -55,7 +59,12 @@ class Engine(Protocol):
     """How many lanes tasks are dealt to."""
 
     capacity: int
-    """How many tasks may be in flight at once."""
+    """How many tasks may ever be in flight at once."""
+
+    @property
+    def depth(self) -> int:
+        """How many tasks are worth having in flight now; at most `capacity`."""
+        ...
 
     works_ahead: bool
     """Whether tasks are worked on while nobody waits in `receive`."""
@@ -63,8 +72,15 @@ class Engine(Protocol):
     def start(self, job: Job) -> None:
         """Get ready to work on `job`. Errors of the user's `__iter__` come from here, or as the first outcome."""
 
-    def submit(self, task: Task) -> None:
-        """Accept a task; returns at once. At most `capacity` are in flight."""
+    def submit(self, task: Task, *, more: bool = False) -> None:
+        """Accept a task; returns at once. At most `capacity` are in flight.
+
+        Args:
+            more: another one follows at once, or `flush`; so this one may be kept, to be sent with it.
+        """
+
+    def flush(self) -> None:
+        """Send what was kept."""
 
     def receive(self) -> Outcome:
         """Wait for a task to end and tell how. Called only while tasks are in flight.

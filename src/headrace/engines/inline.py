@@ -13,7 +13,7 @@ class InlineEngine:
     """No workers: nothing is done ahead, and errors come with their own traceback."""
 
     workers = 1
-    capacity = 1
+    capacity = depth = 1
     works_ahead = False
 
     def __init__(self) -> None:
@@ -22,8 +22,11 @@ class InlineEngine:
     def start(self, job: Job) -> None:
         self._worker = Worker(job)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, more: bool = False) -> None:
         self._tasks.append(task)
+
+    def flush(self) -> None:
+        """Nothing is kept."""
 
     def receive(self) -> Outcome:
         task = self._tasks.popleft()

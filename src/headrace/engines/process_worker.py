@@ -14,10 +14,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.errors import WorkerError
 from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
+from headrace.base.randomness import enter_sample
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
-from headrace.batch.fetch import LISTENS, STOP
+from headrace.batch.fetch import GATHERS, LISTENS, STOP
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
@@ -26,7 +28,8 @@ from headrace.engines.worker import Worker, could_not_start, describe_bad, key_a
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import Buffer, WorkerChannel
-from headrace.transport.pickling import Message, encode
+from headrace.transport.lists import pack_lists
+from headrace.transport.pickling import BATCH, OTHER, Message, encode
 from headrace.transport.tasks import unpack_message
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
@@ -85,6 +88,7 @@ class FailedRemotely:
 
     number: int
     error: PackedError
+    state: Any = None
 
 
 def run(parcel: Parcel, assignment: Assignment) -> None:
@@ -173,6 +177,7 @@ class _WorkerProcess:
         number, workers = self._assignment.number, self._assignment.workers
         job = self._job
         seed = seed_worker(job.base_seed, number)
+        enter_sample(None)  # what the parent's `rng` had begun is not to be gone on with by all workers alike
         enter_worker_process(WorkerInfo(number, workers, seed, job.dataset))
         try:
             if job.init_fn is not None:
@@ -195,7 +200,7 @@ class _WorkerProcess:
                 self._worker.begin_epoch(epoch.shared_seed)
             except Exception as error:  # noqa: BLE001
                 self._failure = error
-        self._channel.send(*encode(Message(-1, False), Report(Begun(epoch.number), states), self._arena))
+        self._channel.send(*encode(Message(-1, OTHER), Report(Begun(epoch.number), states), self._arena))
 
     def _work(self, task: Task) -> Outcome:
         failure, self._failure = self._failure, None
@@ -203,7 +208,13 @@ class _WorkerProcess:
             return Failed(task.number, failure)
         if self._worker is None:
             return could_not_start(self._assignment.number, task, self._job)
-        return self._fingerprints.stamp(self._worker.work(task))
+        try:
+            return self._fingerprints.stamp(self._worker.work(task))
+        except SystemExit as error:
+            # The worker would leave with nothing but an exit code to tell.
+            left = WorkerError(f"SystemExit({error.code!r}) was raised in a worker: something called sys.exit().")
+            left.__cause__ = error
+            return Failed(task.number, left)
 
     def _send_outcome(self, task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Finished):
@@ -218,10 +229,12 @@ class _WorkerProcess:
                     bad = describe_bad(key_at(task, -1), task, self._assignment.number, unsendable)
                     outcome = Skipped(task.number, (bad,))
             else:
-                self._channel.send(*message)
+                # Quick batches are sent together while there is more to do, so that the loader wakes less often.
+                self._channel.send(*message, more=bool(self._arena.board[GATHERS]) and self._channel.has_received)
                 return
         if isinstance(outcome, Failed):
-            self._send(FailedRemotely(task.number, pack_error(outcome.error, self._where(task))), task.number)
+            error = pack_error(outcome.error, self._where(task))
+            self._send(FailedRemotely(task.number, error, outcome.state), task.number)
         else:
             self._send(outcome, task.number)
 
@@ -231,16 +244,16 @@ class _WorkerProcess:
         return self._worker.place(task)
 
     def _encode_batch(self, outcome: Finished) -> list[Buffer]:
-        if self._assignment.keeps_states or outcome.bad or outcome.fingerprint is not None:
+        if self._assignment.keeps_states or outcome.bad or outcome.fingerprint is not None or outcome.state is not None:
             return self._encode(outcome, outcome.number)
-        return encode(Message(outcome.number, True), outcome.batch, self._arena)
+        return encode(Message(outcome.number, BATCH), pack_lists(outcome.batch, self._arena.allocate), self._arena)
 
     def _send(self, message: Any, number: int = -1) -> None:
         self._channel.send(*self._encode(message, number))
 
     def _encode(self, message: Any, number: int) -> list[Buffer]:
         states = self._changed_states() if self._assignment.keeps_states else None
-        return encode(Message(number, False), Report(message, states), self._arena)
+        return encode(Message(number, OTHER), Report(message, states), self._arena)
 
     def _changed_states(self) -> States | None:
         states = generator_states()

@@ -6,27 +6,32 @@ import multiprocessing
 import os
 import select
 import threading
-import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
+from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.warning import warn_user
+from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
+from headrace.engines.patience import stall_s
 from headrace.engines.process_worker import FailedRemotely, Report, Resume
-from headrace.engines.reports import cannot_start, describe_death, describe_wait
+from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.pickling import decode, read_header
+from headrace.transport.pickling import OTHER, decode, read_header
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_STALL_S = 60.0
+_DEEPEST = 4  # times as many tasks as usual are in flight, of quick and small batches
+_QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_FRUITLESS = 20
 
 
@@ -37,6 +42,9 @@ class ProcessEngine:
         context: how to start processes: a `multiprocessing` context; None is the default one.
         timeout: seconds without any outcome after which `receive` raises; 0 waits for ever, and warns after a minute.
         restart: whether a worker that died is replaced; its tasks are done again, with the same results.
+        tell_restart: called with a text for each worker that is replaced.
+        deepens: whether more than `prefetch_factor` tasks per worker may be in flight while batches are quick and
+            small, so that neither side waits for the other at every batch.
     """
 
     works_ahead = True
@@ -49,12 +57,17 @@ class ProcessEngine:
         context: BaseContext | None = None,
         timeout: float = 0,
         restart: bool = False,
+        tell_restart: Callable[[str], None] = warn_user,
+        deepens: bool = False,
     ) -> None:
         self.workers = workers
-        self.capacity = workers * prefetch_factor
+        self.depth = self._least_depth = workers * prefetch_factor
+        self.capacity = self.depth * (_DEEPEST if deepens else 1)
+        self._look_after = 2 * self.capacity if deepens else float("inf")
         self._context: BaseContext = multiprocessing.get_context() if context is None else context
         self._timeout = timeout
         self._restart = restart
+        self._tell_restart = tell_restart
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
         self._receiving = threading.RLock()  # held while waiting; `close` may come from another thread
         self._books = threading.RLock()  # held while looking at handles; `submit` may come from another thread
@@ -78,8 +91,12 @@ class ProcessEngine:
         self._false_starts = 0
         self._fruitless = 0  # deaths since the last outcome
         self._is_torn = False
+        self._taken_in = 0  # batches since `_looked_at`, a time
+        self._looked_at = perf_counter()
+        self._are_small = True
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
+        self._replaced: deque[str] = deque()  # what is to be told of workers that have been replaced
         self._poll = select.poll()
         try:
             self._wake_read, self._wake_write = os.pipe()
@@ -110,31 +127,51 @@ class ProcessEngine:
             self._poll.register(fd, select.POLLIN)
         return handle
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, more: bool = False) -> None:
         message = pack_message(task)
         with self._books:
             if self._broken is not None:
                 raise self._broken
             handle = self._handles[task.lane]
             handle.in_flight[task.number] = task
-            handle.channel.send(message)
-            if handle.channel.has_unsent:
-                self._wake()  # whoever waits must wait for the worker to take the rest, too
+            handle.channel.put(message)
+            if not more:
+                self._send(handle)
+
+    def flush(self) -> None:
+        with self._books:
+            for handle in self._handles.values():
+                self._send(handle)
+
+    def _send(self, handle: WorkerHandle) -> None:
+        handle.channel.flush()
+        if handle.channel.has_unsent:
+            self._wake()  # whoever waits must wait for the worker to take the rest, too
 
     def receive(self) -> Outcome:
         with self._receiving:
             while not self._ready:
                 self._wait()
+                if self._taken_in > self._look_after:
+                    self._adapt_depth()
             return self._ready.popleft()
+
+    def _adapt_depth(self) -> None:
+        now = perf_counter()
+        are_quick = now - self._looked_at < _QUICK_S * self._taken_in
+        self.depth = self.capacity if are_quick and self._are_small else self._least_depth
+        self._looked_at, self._taken_in, self._are_small = now, 0, True
+        for handle in self._handles.values():
+            handle.arena.board[GATHERS] = self.depth > self._least_depth
 
     def begin_epoch(self, shared_seed: int | None = None) -> None:
         if self._broken is not None:
-            self.start(replace(self._job, shared_seed=shared_seed))
+            self.start(replace(self._job, shared_seed=shared_seed, starts=None))
             return
         with self._receiving:
             self._is_interrupted = False
             self._epoch += 1
-            self._job = replace(self._job, shared_seed=shared_seed)
+            self._job = replace(self._job, shared_seed=shared_seed, starts=None)
             self._begun.clear()
             message = pack_message(BeginEpoch(self._epoch, shared_seed))
             # What is in flight is worked on all the same: it moves the workers' random generators, as in torch.
@@ -181,7 +218,7 @@ class ProcessEngine:
         for handle in self._handles.values():
             if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
                 self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
-        events = self._poll.poll((self._timeout or _STALL_S) * 1000)
+        events = self._poll.poll((self._timeout or stall_s()) * 1000)
         if self._ending.has_begun and not self._is_closed:
             raise SystemExit  # the interpreter exits while this thread loads; let the thread end without a word
         if self._is_interrupted:
@@ -193,6 +230,8 @@ class ProcessEngine:
             self._is_torn = True
             self._handle_events(events)
             self._is_torn = False
+        while self._replaced:
+            self._tell_restart(self._replaced.popleft())
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
         dead = []
@@ -226,7 +265,10 @@ class ProcessEngine:
             except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
                 self._take_in_report(handle, Report(Failed(header.number, error)))
                 continue
-            if not header.is_batch:
+            self._taken_in += 1
+            if header.n_refs:
+                self._are_small = False
+            if header.kind == OTHER:
                 self._take_in_report(handle, value)
             elif handle.in_flight.pop(header.number, None) is not None:  # else of an epoch that was given up
                 self._ready.append(Finished(header.number, value))
@@ -252,13 +294,13 @@ class ProcessEngine:
             handle.last_done = task
             handle.times_done += 1
         if isinstance(message, FailedRemotely):
-            self._ready.append(Failed(message.number, message.error.rebuild()))
+            self._ready.append(Failed(message.number, message.error.rebuild(), message.state))
             return
         bad = self._bad.pop(message.number, ())
         if bad and isinstance(message, Finished):
-            message = Finished(message.number, message.batch, (*bad, *message.bad))
+            message = message._replace(bad=(*bad, *message.bad))
         elif bad and isinstance(message, Skipped):
-            message = Skipped(message.number, (*bad, *message.bad))
+            message = Skipped(message.number, (*bad, *message.bad), message.state)
         self._ready.append(message)
 
     def _on_death(self, handle: WorkerHandle) -> None:
@@ -279,6 +321,7 @@ class ProcessEngine:
             self._blame(handle, *at_work, death)
         if self._broken is None:
             self._replace(handle)
+            self._replaced.append(describe_restart(death))
 
     def _replace(self, handle: WorkerHandle) -> None:
         """Let another worker do what a dead one had to do."""
@@ -334,12 +377,12 @@ class ProcessEngine:
 
     def _complain(self) -> None:
         """Nothing has come for long: raise, or warn once if there is no time-out."""
-        text = describe_wait(self._handles.values(), self._stacks, self._timeout or _STALL_S)
+        text = describe_wait(self._handles.values(), self._stacks, self._timeout or stall_s())
         if self._timeout:
             raise WorkerTimeoutError(f"DataLoader timed out after {self._timeout} seconds. {text}")
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(f"No batch has come for {_STALL_S:.0f} seconds. {text}", stacklevel=2)
+            warn_user(f"No batch has come for {stall_s():.0f} seconds. {text}")
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ import struct
 import weakref
 from collections import deque
 from contextlib import suppress
+from itertools import islice
 from socket import SHUT_RD, socket
 from typing import TypeAlias
 
@@ -26,32 +27,40 @@ class WorkerChannel:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._buffer = bytearray()
+        self._cutter = _Cutter()
+        self._received: deque[memoryview] = deque()
+        self._unsent: list[Buffer] = []
+        self._n_unsent = 0
 
     def receive(self) -> memoryview:
-        if not self._buffer:
+        while not self._received:
             received = os.read(self._fd, _CHUNK)
             if not received:
                 raise EOFError
-            if len(received) >= _LENGTH.size and _LENGTH.unpack_from(received)[0] == len(received) - _LENGTH.size:
-                return memoryview(received)[_LENGTH.size :]  # just one message, which is what mostly comes
-            self._buffer += received
-        while True:
-            message = _cut(self._buffer)
-            if message is not None:
-                return message
-            received = os.read(self._fd, _CHUNK)
-            if not received:
-                raise EOFError
-            self._buffer += received
+            self._received.extend(self._cutter.cut(received))
+        return self._received.popleft()
 
-    def send(self, *parts: Buffer) -> None:
-        """Send the parts as one message."""
+    @property
+    def has_received(self) -> bool:
+        """Whether `receive` will not wait."""
+        return bool(self._received)
+
+    def send(self, *parts: Buffer, more: bool = False) -> None:
+        """Send the parts as one message.
+
+        Args:
+            more: keep it, unless there is much to send already; the next message follows soon.
+        """
         n_bytes = sum([memoryview(part).nbytes for part in parts])
-        sent = os.writev(self._fd, [_LENGTH.pack(n_bytes), *parts][:_MOST_PARTS])
-        if sent == _LENGTH.size + n_bytes:
+        self._unsent += [_LENGTH.pack(n_bytes), *parts]
+        self._n_unsent += _LENGTH.size + n_bytes
+        if more and self._n_unsent < _CHUNK // 2:
             return
-        unsent = memoryview(b"".join([_LENGTH.pack(n_bytes), *parts]))[sent:]
+        parts_kept, self._unsent, n_kept, self._n_unsent = self._unsent, [], self._n_unsent, 0
+        sent = os.writev(self._fd, parts_kept[:_MOST_PARTS])
+        if sent == n_kept:
+            return
+        unsent = memoryview(b"".join(parts_kept))[sent:]
         while unsent:
             unsent = unsent[os.write(self._fd, unsent) :]
 
@@ -66,7 +75,7 @@ class LoaderChannel:
     def __init__(self, sock: socket) -> None:
         sock.setblocking(False)
         self._socket = sock
-        self._buffer = bytearray()
+        self._cutter = _Cutter()
         self._unsent: deque[memoryview] = deque()
         _open_channels.add(self)
 
@@ -79,32 +88,28 @@ class LoaderChannel:
 
     def send(self, message: bytes) -> None:
         """Send, or keep for later what the worker does not take now."""
-        framed = _LENGTH.pack(len(message)) + message
-        sent = 0
-        if not self._unsent:
-            try:
-                sent = self._socket.send(framed)
-            except BlockingIOError:
-                pass
-            except OSError:
-                return  # the worker is gone, which its end tells
-        if sent < len(framed):
-            self._unsent.append(memoryview(framed)[sent:])
+        self.put(message)
+        self.flush()
+
+    def put(self, message: bytes) -> None:
+        """Keep a message, to be sent with the next `flush`."""
+        self._unsent.append(memoryview(_LENGTH.pack(len(message)) + message))
 
     def flush(self) -> None:
         """Send what was kept, as far as the worker takes it."""
         while self._unsent:
             try:
-                sent = self._socket.send(self._unsent[0])
+                sent = self._socket.sendmsg([*islice(self._unsent, _MOST_PARTS)])
             except BlockingIOError:
                 return
             except OSError:
                 self._unsent.clear()  # the worker is gone, which its end tells
                 return
-            if sent == len(self._unsent[0]):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = self._unsent[0][sent:]
+            while sent:
+                part = self._unsent.popleft()
+                if sent < len(part):
+                    self._unsent.appendleft(part[sent:])
+                sent = max(sent - len(part), 0)
 
     def send_last(self, message: bytes) -> None:
         """Send, and take nothing more: a worker that waits to be read does not wait any longer."""
@@ -125,41 +130,40 @@ class LoaderChannel:
                 received = b""
             if not received:
                 return found
-            self._cut_off(received, found)
+            found += self._cutter.cut(received)
             if not to_the_end:
                 return found
-
-    def _cut_off(self, received: bytes, found: list[memoryview]) -> None:
-        """Find the whole messages, without a copy if none has begun before; the rest is kept."""
-        if self._buffer:
-            self._buffer += received
-            while (message := _cut(self._buffer)) is not None:
-                found.append(message)
-            return
-        view, start, n_bytes = memoryview(received), 0, len(received)
-        while n_bytes - start >= _LENGTH.size:
-            end = start + _LENGTH.size + _LENGTH.unpack_from(received, start)[0]
-            if end > n_bytes:
-                break
-            found.append(view[start + _LENGTH.size : end])
-            start = end
-        if start < n_bytes:
-            self._buffer += view[start:]
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _cut(buffer: bytearray) -> memoryview | None:
-    """The first whole message, taken off the buffer."""
-    if len(buffer) < _LENGTH.size:
-        return None
-    end = _LENGTH.size + _LENGTH.unpack_from(buffer)[0]
-    if len(buffer) < end:
-        return None
-    message = bytes(memoryview(buffer)[_LENGTH.size : end])
-    del buffer[:end]
-    return memoryview(message)
+class _Cutter:
+    """Cuts what comes in pieces of any length into messages; a message that has begun is kept for the next piece."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()
+        self._missing = 0  # bytes, at least, before another message is whole
+
+    def cut(self, received: bytes) -> list[memoryview]:
+        """The messages that are whole now."""
+        if self._begun:
+            self._begun += received
+            if len(self._begun) < self._missing:
+                return []
+            received = bytes(self._begun)
+            self._begun.clear()
+        found, view, start, n_bytes = [], memoryview(received), 0, len(received)
+        while start < n_bytes:
+            body = start + _LENGTH.size
+            end = body if body > n_bytes else body + _LENGTH.unpack_from(received, start)[0]
+            if end > n_bytes:
+                self._begun += view[start:]
+                self._missing = end - start
+                break
+            found.append(view[body:end])
+            start = end
+        return found
 
 
 _open_channels: weakref.WeakSet[LoaderChannel] = weakref.WeakSet()

@@ -14,10 +14,14 @@ from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
 from headrace.transport.channel import Buffer
+from headrace.transport.lists import PackedStrings, unpack_strings
 
-# The task's number, whether the value is a batch, how many blocks, whether the last one is the pickle itself.
+# The task's number, what the value is, how many blocks, whether the last one is the pickle itself.
 _HEADER = struct.Struct("<qBIB")
 _REF = struct.Struct("<IQQ")
+
+
+OTHER, BATCH, STRINGS = range(3)
 
 
 class Message(NamedTuple):
@@ -25,13 +29,13 @@ class Message(NamedTuple):
 
     Attributes:
         number: of the task that it is about.
-        is_batch: whether its value is the batch of that task, and nothing else.
+        kind: whether its value is the batch of that task, a batch of strings only, or something else.
         n_refs: how many references to blocks follow.
         is_shared: whether the last of them is the pickle itself.
     """
 
     number: int
-    is_batch: bool
+    kind: int
     n_refs: int = 0
     is_shared: bool = False
 
@@ -42,6 +46,8 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     Raises:
         Exception: `value` cannot be pickled, by cloudpickle neither.
     """
+    if type(value) is PackedStrings and len(value.dumped) < WORTH_SHARING:
+        return [_HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
     refs: list[BlockRef] = []
 
     def share(buffer: pickle.PickleBuffer) -> bool:
@@ -66,7 +72,7 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     if ref is not None:
         refs.append(ref)
         stream = []
-    head = _HEADER.pack(message.number, message.is_batch, len(refs), ref is not None)
+    head = _HEADER.pack(message.number, message.kind, len(refs), ref is not None)
     return [b"".join([head, *[_REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
 
 
@@ -88,6 +94,8 @@ def decode(header: Message, message: memoryview, arena: LoaderArena) -> Any:
         Exception: the value cannot be rebuilt here.
     """
     n_refs = header.n_refs
+    if header.kind == STRINGS:
+        return unpack_strings(message[_HEADER.size :])
     if not n_refs:
         return pickle.loads(message[_HEADER.size :])
     refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]

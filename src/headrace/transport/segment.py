@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import warnings
 from pathlib import Path
+
+from headrace.base.warning import warn_user
 
 _SMALLEST = 2**26
 _LARGEST = 2**34
@@ -83,11 +84,10 @@ def _create_file(size: int, n_workers: int) -> tuple[int, int]:
     if free < size * n_workers:
         size = max(free // (2 * n_workers), 2**20) // mmap.PAGESIZE * mmap.PAGESIZE
         found = ", ".join(f"{f} has {_free_bytes(f) / 2**20:,.0f} MB free" for f in folders)
-        warnings.warn(
+        warn_user(
             f"There is little shared memory for the workers: {found}. Each of {n_workers} workers uses at most "
             f"{size / 2**20:,.0f} MB of {folder}; batches that do not fit are sent through a socket, which is slower. "
-            "In a container, raise the limit with --shm-size=8g or --ipc=host.",
-            stacklevel=2,
+            "In a container, raise the limit with --shm-size=8g or --ipc=host."
         )
     with tempfile.TemporaryFile(prefix="headrace-", dir=folder) as file:
         fd = os.dup(file.fileno())

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.messages import PackedIndices, Pull, Task
+from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, Task
 
-_PICKLED, _INDICES, _PULL = range(3)
+_PICKLED, _INDICES, _PULL, _PLACED = range(4)
 _HEAD = struct.Struct("<Bqqq")  # kind, the task's number, its lane, how many samples a pull asks for
+_PLACE = struct.Struct("<qqq")
 
 
 def pack_message(message: Any) -> bytes:
@@ -24,6 +25,9 @@ def pack_message(message: Any) -> bytes:
         keys = message.keys
         if type(keys) is PackedIndices:
             return _HEAD.pack(_INDICES, message.number, message.lane, 0) + keys.array.tobytes()
+        if type(keys) is PlacedKeys and type(keys.keys) is PackedIndices and keys.place.start < 2**63:
+            head = _HEAD.pack(_PLACED, message.number, message.lane, 0)
+            return b"".join([head, _PLACE.pack(*keys.place), keys.keys.array.tobytes()])
         if type(keys) is Pull:
             return _HEAD.pack(_PULL, message.number, message.lane, -1 if keys.count is None else keys.count)
     return bytes([_PICKLED]) + _pickle(message)
@@ -37,8 +41,11 @@ def unpack_message(message: memoryview) -> Any:
     _, number, lane, count = _HEAD.unpack_from(message)
     if kind == _PULL:
         return Task(number, Pull(None if count < 0 else count), lane)
-    indices = np.frombuffer(message, np.int64, offset=_HEAD.size)
-    return Task(number, PackedIndices(indices.copy()), lane)  # a copy may be written to
+    start = _HEAD.size if kind == _INDICES else _HEAD.size + _PLACE.size
+    indices = PackedIndices(np.frombuffer(message, np.int64, offset=start).copy())  # a copy may be written to
+    if kind == _INDICES:
+        return Task(number, indices, lane)
+    return Task(number, PlacedKeys(indices, Place(*_PLACE.unpack_from(message, _HEAD.size))), lane)
 
 
 def _pickle(message: Any) -> bytes:

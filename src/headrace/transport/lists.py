@@ -1,0 +1,92 @@
+"""Lists of strings and of bytes, packed in one go.
+
+Pickle takes up each string by itself, notes it in case it comes again, and copies it twice.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from headrace.frameworks.framework import Array
+
+_FEWEST = 16  # strings, for which looking at them is worth it
+_MOST_FIELDS = 64  # of a batch that are looked at
+_LONG = 512  # bytes on average, above which they are copied into shared memory at once
+
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
+
+
+def pack_lists(batch: Any, allocate: Allocate) -> Any:
+    """The batch, whose lists of `str` and `bytes` are packed; it itself may be one, or have some as its fields.
+
+    Pickling what this gives, and unpickling that, makes an equal batch. The batch itself is not changed.
+    """
+    kind = type(batch)
+    if kind is list and len(batch) >= _FEWEST:
+        packed = _pack(batch, allocate)
+        if packed is not batch:
+            return packed
+    if kind is dict and len(batch) <= _MOST_FIELDS:
+        named = {name: _pack(field, allocate) for name, field in batch.items()}
+        return named if any(named[name] is not batch[name] for name in named) else batch
+    if kind in (list, tuple) and len(batch) <= _MOST_FIELDS:
+        fields = [_pack(field, allocate) for field in batch]
+        return kind(fields) if any(a is not b for a, b in zip(fields, batch, strict=True)) else batch
+    return batch
+
+
+def _pack(items: Any, allocate: Allocate) -> Any:
+    if type(items) is not list or len(items) < _FEWEST:
+        return items
+    kind = type(items[0])
+    if kind not in (str, bytes) or not frozenset({kind}).issuperset(map(type, items)):
+        return items
+    if kind is bytes:
+        lengths = tuple(map(len, items))
+        if sum(lengths) >= _LONG * len(items):
+            return _PackedBytes(items, lengths, allocate)
+    return PackedStrings(marshal.dumps(items))
+
+
+class PackedStrings:
+    """Only Python's own types are in it, and both sides are the same Python: so marshal is right, and quick."""
+
+    __slots__ = ("dumped",)
+
+    def __init__(self, dumped: bytes) -> None:
+        self.dumped = dumped
+
+    def __reduce__(self) -> Any:
+        return unpack_strings, (pickle.PickleBuffer(self.dumped),)
+
+
+unpack_strings = marshal.loads
+
+
+class _PackedBytes:
+    __slots__ = ("_format", "_memory")
+
+    def __init__(self, items: list[bytes], lengths: tuple[int, ...], allocate: Allocate) -> None:
+        self._format = "%ds" * len(lengths) % lengths
+        layout = _layout_of(self._format)
+        self._memory = allocate((layout.size,), np.dtype(np.uint8))
+        memory: Any = self._memory
+        layout.pack_into(memory, 0, *items)
+
+    def __reduce__(self) -> Any:
+        memory: Any = self._memory
+        return _unpack_bytes, (self._format, pickle.PickleBuffer(memory))
+
+
+def _unpack_bytes(layout: str, memory: Any) -> list[bytes]:
+    return list(_layout_of(layout).unpack_from(memory))
+
+
+_layout_of = lru_cache(maxsize=16)(struct.Struct)
