@@ -1,4 +1,4 @@
-"""Arguments that exclude each other are refused with a clear error; `drop_last` drops a short batch (M5.1, M5.3)."""
+"""Arguments that exclude each other are refused with a clear error; `drop_last` drops a short batch."""
 
 from headrace import DataLoader, IterableDataset
 

@@ -1,4 +1,4 @@
-"""A loader that calls back for every item: `collate_fn` without batching (M2.5).
+"""A loader that calls back for every item: `collate_fn` without batching.
 
 With `batch_size=None` the loader hands each sample to `collate_fn` by itself and delivers what it returns.
 """

@@ -1,4 +1,4 @@
-"""A list of sequences chained into one endless stream; the first eight batches of it (M1.4)."""
+"""A list of sequences chained into one endless stream; the first eight batches of it."""
 
 from itertools import chain, cycle, islice
 

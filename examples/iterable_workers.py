@@ -1,4 +1,4 @@
-"""A stream with two workers comes twice, and headrace says so (M3.5); each worker reads its own part instead (M3.6)."""
+"""A stream with two workers comes twice, and headrace says so. The cure: each worker reads its own part."""
 
 import itertools
 import warnings

@@ -1,4 +1,4 @@
-"""The same numbers as a map-style and as an iterable dataset give the same three batches (M1.1, M1.2, M4.1).
+"""The same numbers as a map-style and as an iterable dataset give the same three batches.
 
 A map-style dataset is asked for samples by index; an iterable one only ever for the next sample.
 """

@@ -1,4 +1,4 @@
-"""Batching off: `batch_size=None` delivers single samples, and `collate_fn` gets one sample at a time (M4.5)."""
+"""Batching off: `batch_size=None` delivers single samples, and `collate_fn` gets one sample at a time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: a clear error by default, a padded batch with `pad_collate` (M4.4, M5.5)."""
+"""Sequences of different lengths: a clear error by default, a padded batch with `pad_collate`."""
 
 import numpy as np
 

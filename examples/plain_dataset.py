@@ -1,4 +1,4 @@
-"""A dataset with only `__getitem__` works in `iter`, `next`, list comprehensions and `map` (M2.1)."""
+"""A dataset with only `__getitem__` works in `iter`, `next`, list comprehensions and `map`."""
 
 from headrace import Dataset
 

@@ -1,4 +1,4 @@
-"""Sequential, random and weighted order; classes of 8 and 2 samples are drawn about equally (M4.3, M5.2, M5.6)."""
+"""Sequential, random and weighted order; classes of 8 and 2 samples are drawn about equally."""
 
 import numpy as np
 

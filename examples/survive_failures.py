@@ -1,8 +1,9 @@
-"""A bad sample, or a worker that is killed, need not end the training: skip the one, restart the other (M4.6)."""
+"""A bad sample, or a worker that is killed, need not end the training: skip the one, restart the other."""
 
 import os
 import signal
 import tempfile
+import warnings
 from pathlib import Path
 
 from headrace import DataLoader, Dataset
@@ -34,6 +35,16 @@ class Dying(Dataset):
         return index
 
 
+def print_batches(loader):
+    """All batches, then what was warned of meanwhile, in short."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in loader:
+            print(batch)
+    for warning in caught:
+        print("  Warning:", str(warning.message).partition(". ")[0])
+
+
 def main():
     print("By default an error is raised in its turn, and tells where it was:")
     iterator = iter(DataLoader(Pictures(), batch_size=4, num_workers=2))
@@ -48,16 +59,14 @@ def main():
 
     print('on_error="skip" leaves the sample out:')
     loader = DataLoader(Pictures(), batch_size=4, num_workers=2, on_error="skip", max_errors=3)
-    for batch in loader:
-        print(batch)
+    print_batches(loader)
     for bad in loader.errors:
         print(f"  sample {bad.key} of batch {bad.batch}, in worker {bad.worker}: {bad.error}")
 
     print('on_worker_death="restart" does the work again:')
     with tempfile.TemporaryDirectory() as folder:
         dataset = Dying(Path(folder) / "died")
-        for batch in DataLoader(dataset, batch_size=4, num_workers=2, on_worker_death="restart"):
-            print(batch)
+        print_batches(DataLoader(dataset, batch_size=4, num_workers=2, on_worker_death="restart"))
         print("  a worker was killed:", dataset.marker.exists())
 
 

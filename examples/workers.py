@@ -1,6 +1,6 @@
-"""Workers load ahead of the loop (M5.4): they take turns (M3.4), and may stay from epoch to epoch (M2.2).
+"""Workers load ahead of the loop: they take turns, and may stay from epoch to epoch.
 
-They are processes by default, or threads (M4.7).
+They are processes by default, or threads.
 """
 
 import os
@@ -50,10 +50,9 @@ def main():
         for batch, worker_ids in DataLoader(MyMapDataset(range(16)), batch_size=4, num_workers=2, engine=engine):
             print(batch, worker_ids)
 
-    loader = DataLoader(Processes(range(16)), batch_size=4, num_workers=2, persistent_workers=True)
-    epochs = [{int(pid) for batch in loader for pid in batch} for _ in range(2)]
+    with DataLoader(Processes(range(16)), batch_size=4, num_workers=2, persistent_workers=True) as loader:
+        epochs = [{int(pid) for batch in loader for pid in batch} for _ in range(2)]
     print("Persistent workers are the same in each epoch:", epochs[0] == epochs[1])
-    loader.close()
 
     alone = seconds_of(DataLoader(Slow(range(40)), batch_size=4))
     ahead = seconds_of(DataLoader(Slow(range(40)), batch_size=4, num_workers=2))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import multiprocessing
 import pickle
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -269,6 +271,26 @@ WRONG = [
     ({"max_errors": 1}, ValueError, "max_errors needs on_error='skip'"),
     ({"max_errors": -1, "on_error": "skip"}, ValueError, "max_errors must not be negative, got -1"),
     ({"on_worker_death": "mourn"}, ValueError, "on_worker_death must be 'raise' or 'restart', got 'mourn'"),
+    ({"num_workers": "2"}, TypeError, "num_workers option should be an integer, got '2'. Pass num_workers=0"),
+    ({"num_workers": 2.0}, TypeError, "num_workers option should be an integer, got 2.0"),
+    ({"num_workers": None}, TypeError, "num_workers option should be an integer, got None"),
+    ({"timeout": "1"}, TypeError, "timeout option should be a number of seconds, got '1'. Pass 0"),
+    ({"timeout": None}, TypeError, "timeout option should be a number of seconds, got None"),
+    ({"timeout": float("inf")}, ValueError, "timeout option should be non-negative, and finite, got inf. Pass 0"),
+    ({"prefetch_factor": 1.5, "num_workers": 1}, TypeError, "prefetch_factor option should be an integer, got 1.5"),
+    ({"worker_init_fn": 3}, TypeError, "worker_init_fn must be a function of the worker's number, got 3"),
+    ({"collate_fn": "pad"}, TypeError, "collate_fn must be a function of a list of samples, got 'pad'"),
+    ({"max_errors": "3", "on_error": "skip"}, TypeError, "max_errors option should be an integer, got '3'"),
+    ({"engine": 3}, TypeError, "engine must be 'processes', 'threads' or an engine object, got 3"),
+    ({"engine": HandDrivenEngine}, TypeError, "engine must be 'processes', 'threads' or an engine object, got <class"),
+    (
+        {"engine": "threads", "num_workers": 1, "multiprocessing_context": "fork"},
+        ValueError,
+        "multiprocessing_context can only be used with worker processes, but got engine='threads'. Leave it out",
+    ),
+    ({"engine": "threads", "on_worker_death": "restart"}, ValueError, "on_worker_death='restart' needs worker proc"),
+    ({"output": "numpy", "device": "cuda"}, ValueError, "device needs torch tensors, got device='cuda' with output="),
+    ({"output": "jax", "device": "gpu"}, ValueError, "Batches are put on JAX's default device"),
     ({"batch_size": 0}, ValueError, "batch_size should be a positive integer value, but got batch_size=0"),
     ({"batch_size": None, "drop_last": True}, ValueError, "batch_size=None option disables auto-batching"),
     ({"collate_fn": pad_collate}, TypeError, "add the parentheses"),
@@ -283,6 +305,13 @@ WRONG = [
 def test_wrong_arguments(options, error, words):
     with pytest.raises(error, match=words):
         DataLoader(**{"dataset": range(3), **options})
+
+
+def test_integers_of_numpy_are_as_good_as_pythons(workers):
+    numbers = {"num_workers": np.int64(2), "prefetch_factor": np.int32(2), "timeout": np.float32(60)}
+    loader = DataLoader(range(5), batch_size=2, output="numpy", **{**workers, **numbers})
+    assert as_lists(loader) == [[0, 1], [2, 3], [4]]
+    assert repr(loader.num_workers) == "2"
 
 
 def test_shuffle_false_is_fine_for_a_stream():
@@ -304,8 +333,42 @@ def test_contexts_by_name_and_by_object():
 
 
 def test_more_workers_than_cores_warn():
-    with pytest.warns(UserWarning, match="will create 100000 workers"):
-        DataLoader(range(3), num_workers=100_000)
+    class Mine(DataLoader):
+        pass
+
+    for kind in (DataLoader, Mine):
+        with pytest.warns(UserWarning, match="will create 100000 workers") as caught:
+            kind(range(3), num_workers=100_000)
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, "DataLoader(<Squares of 7>, batch_size=1, sampler=SequentialSampler, num_workers=0)"),
+        (
+            {"batch_size": 4, "shuffle": True, "num_workers": 2, "drop_last": True, "engine": "threads"},
+            "DataLoader(<Squares of 7>, batch_size=4, sampler=RandomSampler, num_workers=2, engine='threads', "
+            "drop_last=True)",
+        ),
+        (
+            {"batch_size": None, "sampler": [3]},
+            "DataLoader(<Squares of 7>, batch_size=None, sampler=list, num_workers=0)",
+        ),
+        ({"batch_sampler": [[3]]}, "DataLoader(<Squares of 7>, batch_sampler=list, num_workers=0)"),
+        ({"dataset": Stream(3)}, "DataLoader(<Stream>, batch_size=1, num_workers=0)"),
+        (
+            {"dataset": Stream(3, 3), "output": "numpy"},
+            "DataLoader(<Stream of 3>, batch_size=1, num_workers=0, output='numpy')",
+        ),
+    ],
+)
+def test_a_loader_is_shown_in_one_line(options, shown):
+    assert repr(DataLoader(**{"dataset": Squares(), **options})) == shown
+
+
+def test_a_loader_that_is_not_made_yet_can_be_shown():
+    assert repr(DataLoader.__new__(DataLoader)).startswith("DataLoader(<NoneType>")
 
 
 @pytest.mark.parametrize(
@@ -330,8 +393,8 @@ def test_a_loader_can_be_subclassed_and_survives_pickling():
             super().__init__(*args, **kwargs)
 
     assert as_lists(Named(range(2), name="mine")) == [[0], [1]]
-    copy = pickle.loads(pickle.dumps(DataLoader(range(3), batch_size=2)))
-    assert as_lists(copy) == [[0, 1], [2]]
+    again = pickle.loads(pickle.dumps(DataLoader(range(3), batch_size=2)))
+    assert as_lists(again) == [[0, 1], [2]]
 
 
 def test_an_engine_of_ones_own():
@@ -442,6 +505,36 @@ def test_a_loader_that_is_given_up_in_the_middle_leaves_nothing(workers):
     del loader
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_with_statement_ends_the_workers(workers, persistent):
+    with DataLoader(range(100), persistent_workers=persistent, **workers) as loader:
+        batches = iter(loader)
+        assert len(next(batches)) == 1
+        others = iter(loader)  # the same ones, if they are persistent
+        assert len(next(others)) == 1
+    assert not multiprocessing.active_children()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-worker")]
+    assert list(batches) == list(others) == []  # over, not waiting
+    with loader:
+        assert len(as_lists(loader)) == 100  # and the loader can be used again
+
+
+def test_a_with_statement_without_workers_ends_the_epoch():
+    with DataLoader(range(3)) as loader:
+        batches = iter(loader)
+        next(batches)
+    assert list(batches) == []
+
+
+def test_a_copy_of_a_loader_is_closed_by_itself():
+    loader = DataLoader(range(3))
+    batches = iter(loader)
+    copy.copy(loader).close()
+    copy.deepcopy(loader).close()
+    assert as_lists(batches) == [[0], [1], [2]]
+
+
+@pytest.mark.filterwarnings("ignore:on_error='skip' leaves out")
 def test_bad_samples_are_left_out_and_listed(workers):
     dataset = FlakyDataset(range(10), bad=[1, 4, 5])
     for more in (workers, {}):
@@ -454,6 +547,7 @@ def test_bad_samples_are_left_out_and_listed(workers):
         assert all((bad.worker is None) is (more == {}) for bad in loader.errors)
 
 
+@pytest.mark.filterwarnings("ignore:on_error='skip' leaves out")
 def test_too_many_bad_samples_end_the_epoch(workers):
     loader = DataLoader(FlakyDataset(range(10), bad=[1, 3, 5]), on_error="skip", max_errors=1, **workers)
     with pytest.raises(TooManyBadSamplesError, match="2 samples were left out, and max_errors=1"):
@@ -514,9 +608,9 @@ def test_a_loader_with_persistent_workers_can_be_pickled():
     loader = DataLoader(range(4), batch_size=2, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
     assert as_lists(loader) == [[0, 1], [2, 3]]
     loader.multiprocessing_context = None
-    copy = pickle.loads(pickle.dumps(loader))
-    assert as_lists(copy) == [[0, 1], [2, 3]]
-    copy.close()
+    again = pickle.loads(pickle.dumps(loader))
+    assert as_lists(again) == [[0, 1], [2, 3]]
+    again.close()
     loader.close()
 
 

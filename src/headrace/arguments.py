@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-import warnings
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.warning import warn_user
 from headrace.batch.padding import pad_collate
 
 if TYPE_CHECKING:
@@ -13,33 +16,83 @@ if TYPE_CHECKING:
 
 
 def check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
+    _check_integer("num_workers", num_workers, "Pass num_workers=0 to load in this process.")
     if num_workers < 0:
         raise ValueError(
             f"num_workers option should be non-negative, got {num_workers}. Pass num_workers=0 to load in this process."
         )
-    if timeout < 0:
-        raise ValueError(f"timeout option should be non-negative, got {timeout}.")
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout option should be a number of seconds, got {timeout!r}. Pass 0 to wait for ever.")
+    if timeout < 0 or not math.isfinite(timeout):
+        raise ValueError(f"timeout option should be non-negative, and finite, got {timeout}. Pass 0 to wait for ever.")
     if num_workers == 0 and prefetch_factor is not None:
         raise ValueError(
             f"prefetch_factor option could only be specified with num_workers > 0, got {prefetch_factor}. Leave it out."
         )
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError(f"prefetch_factor option should be non-negative, got {prefetch_factor}.")
+    if prefetch_factor is not None:
+        _check_integer("prefetch_factor", prefetch_factor, "Leave it out to load 2 batches ahead in each worker.")
+        if prefetch_factor < 0:
+            raise ValueError(f"prefetch_factor option should be non-negative, got {prefetch_factor}.")
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0: there are no workers to keep.")
 
 
+def _check_integer(name: str, value: Any, advice: str) -> None:
+    """NumPy's integers are as good as Python's."""
+    try:
+        operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} option should be an integer, got {value!r}. {advice}") from None
+
+
 def check_policies(engine: Any, on_error: Any, max_errors: Any, on_worker_death: Any) -> None:
-    if isinstance(engine, str) and engine not in ("processes", "threads"):
-        raise ValueError(f"engine must be 'processes', 'threads' or an engine object, got {engine!r}.")
+    if not (engine in ("processes", "threads") if isinstance(engine, str) else _is_engine(engine)):
+        kind = ValueError if isinstance(engine, str) else TypeError
+        raise kind(f"engine must be 'processes', 'threads' or an engine object, got {engine!r}.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if max_errors is not None and on_error == "raise":
         raise ValueError("max_errors needs on_error='skip': otherwise the first error is raised.")
-    if max_errors is not None and max_errors < 0:
-        raise ValueError(f"max_errors must not be negative, got {max_errors}. None allows any number.")
+    if max_errors is not None:
+        _check_integer("max_errors", max_errors, "None allows any number.")
+        if max_errors < 0:
+            raise ValueError(f"max_errors must not be negative, got {max_errors}. None allows any number.")
     if on_worker_death not in ("raise", "restart"):
         raise ValueError(f"on_worker_death must be 'raise' or 'restart', got {on_worker_death!r}.")
+    if on_worker_death == "restart" and engine != "processes":
+        raise ValueError(
+            f"on_worker_death='restart' needs worker processes, got engine={engine!r}. Leave it out: threads die "
+            "with the whole process only."
+        )
+
+
+def _is_engine(engine: Any) -> bool:
+    return not isinstance(engine, type) and all(hasattr(engine, name) for name in ("start", "submit", "receive"))
+
+
+def check_seed(seed: Any, shard: Any, generator: Any) -> None:
+    """See that a seed is one, and the only source of randomness.
+
+    Raises:
+        TypeError, ValueError: it is not.
+    """
+    if seed is None and shard is None:
+        return
+    if (seed is not None and not isinstance(seed, int)) or isinstance(seed, bool):
+        raise TypeError(f"seed must be an int or None, got {seed!r}.")
+    if generator is not None:
+        raise ValueError("seed (which shard implies) is mutually exclusive with generator: nothing is drawn from it.")
+
+
+def checked_count(name: str, value: Any) -> int:
+    """`value`, if it is an int of at least 0.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} must be an int of at least 0, got {value!r}.")
+    return value
 
 
 def check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -64,18 +117,38 @@ def check_order(batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any,
         raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last.")
 
 
-def check_collate(collate_fn: Any) -> None:
+def check_callables(collate_fn: Any, worker_init_fn: Any) -> None:
     if collate_fn is pad_collate:
         raise TypeError("collate_fn must be the function that pad_collate() returns: add the parentheses.")
+    if collate_fn is not None and not callable(collate_fn):
+        raise TypeError(f"collate_fn must be a function of a list of samples, got {collate_fn!r}.")
+    if worker_init_fn is not None and not callable(worker_init_fn):
+        raise TypeError(f"worker_init_fn must be a function of the worker's number, got {worker_init_fn!r}.")
 
 
-def checked_context(context: Any, num_workers: int) -> BaseContext | None:
+def check_destination(device: Any, output: Any) -> None:
+    """`device` speaks of torch's devices, so batches must be torch's."""
+    if device is None or output not in ("numpy", "jax"):
+        return
+    advice = {
+        "numpy": "NumPy arrays are always in the host's memory. Leave device out, or pass output='torch'.",
+        "jax": "Batches are put on JAX's default device. Leave device out, and choose another one with "
+        "jax.config.update('jax_default_device', jax.devices(...)[0]).",
+    }
+    raise ValueError(f"device needs torch tensors, got device={device!r} with output={output!r}. {advice[output]}")
+
+
+def checked_context(context: Any, num_workers: int, engine: Any = "processes") -> BaseContext | None:
     if context is None:
         return None
     if not num_workers > 0:
         raise ValueError(
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
             f"num_workers={num_workers}."
+        )
+    if engine != "processes":
+        raise ValueError(
+            f"multiprocessing_context can only be used with worker processes, but got engine={engine!r}. Leave it out."
         )
     import multiprocessing  # slow to import, and needed with workers only
 
@@ -99,8 +172,41 @@ def warn_of_many_workers(num_workers: int) -> None:
     get_affinity = getattr(os, "sched_getaffinity", None)
     cores = len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
     if num_workers > cores:
-        warnings.warn(
+        warn_user(
             f"This DataLoader will create {num_workers} workers, but this process may use {cores} CPU cores only. More "
-            "workers than cores make loading slow, unless they mostly wait.",
-            stacklevel=3,
+            "workers than cores make loading slow, unless they mostly wait."
         )
+
+
+def shown(loader: Any) -> str:
+    """A loader in one line: what it loads, in which order, and by whom; of the rest, what is not as usual."""
+    values = vars(loader)
+    parts = [_shown_dataset(values.get("dataset"))]
+    if values.get("batch_size") is None and values.get("batch_sampler") is not None:
+        parts.append(f"batch_sampler={type(values['batch_sampler']).__name__}")
+    else:
+        parts.append(f"batch_size={values.get('batch_size')}")
+        if not values.get("_iterable"):
+            parts.append(f"sampler={type(values.get('sampler')).__name__}")
+    parts.append(f"num_workers={values.get('num_workers')}")
+    if values.get("num_workers"):
+        parts.append(f"engine={values.get('engine')!r}")
+    parts += [f"{name}={values[name]!r}" for name, usual in _USUAL.items() if values.get(name, usual) != usual]
+    return f"{type(loader).__name__}({', '.join(parts)})"
+
+
+_USUAL = {
+    "drop_last": False,
+    "persistent_workers": False,
+    "output": "auto",
+    "device": None,
+    "on_error": "raise",
+    "on_worker_death": "raise",
+}
+
+
+def _shown_dataset(dataset: Any) -> str:
+    try:
+        return f"<{type(dataset).__name__} of {len(dataset)}>"
+    except Exception:  # noqa: BLE001 (not all have a length, and a line for people must never fail)
+        return f"<{type(dataset).__name__}>"

@@ -37,7 +37,9 @@ def load(dataset, engine, epochs=1, **options):
         warnings.simplefilter("always")
         batches = [batch for _ in range(epochs) for batch in loader]
     loader.close()
-    return [str(warning.message) for warning in caught if "same batches" in str(warning.message)], batches
+    mine = [warning for warning in caught if "same batches" in str(warning.message)]
+    assert {warning.filename for warning in mine} <= {__file__}  # the line of the loop
+    return [str(warning.message) for warning in mine], batches
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -50,8 +52,9 @@ def test_an_unsplit_stream_warns_once_and_all_its_data_comes(engine):
     assert sorted(i for batch in batches for i in batch.tolist()) == sorted(list(range(20)) * 2)
 
 
-def test_persistent_workers_warn_once_in_all_epochs():
-    told, _ = load(Unsplit(list(range(20))), ENGINES[1], epochs=3, persistent_workers=True)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_loader_warns_once_in_all_epochs(persistent):
+    told, _ = load(Unsplit(list(range(20))), ENGINES[1], epochs=3, persistent_workers=persistent)
     assert len(told) == 1
 
 

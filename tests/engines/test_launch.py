@@ -12,6 +12,7 @@ import pytest
 
 from headrace import DataLoader, Dataset
 from headrace.base.errors import WorkerStartError
+from headrace.engines import launch
 from tests.engines.jobs import START_METHODS, job, processes, run
 from tests.needs import needs_torch
 
@@ -92,9 +93,58 @@ def test_what_cannot_be_sent_is_told_with_a_remedy(start_method):
     engine = processes(start_method)
     with pytest.raises(WorkerStartError, match="must be picklable") as caught:
         engine.start(job(Open()))
-    assert "__getitem__" in str(caught.value)
-    assert repr(start_method) in str(caught.value)
+    text = str(caught.value)
+    assert "but dataset.lock cannot be pickled (TypeError: cannot pickle '_thread.lock' object)" in text
+    assert text.count("cannot pickle") == 1
+    assert "__getitem__" in text
+    assert repr(start_method) in text
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "is_running", "chosen", "method"),
+    [
+        ("jax", False, "fork", "forkserver"),
+        ("jax", True, None, "forkserver"),
+        ("jax", True, "spawn", None),
+        ("numpy", True, "fork", "forkserver"),
+        ("numpy", True, "spawn", None),
+        ("numpy", False, "fork", None),
+        ("torch", True, "fork", None),  # as torch's own workers
+    ],
+)
+def test_how_workers_start_if_nobody_says(monkeypatch, output, is_running, chosen, method):
+    monkeypatch.setattr(launch, "_jax_is_running", lambda: is_running)
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: chosen)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn", "forkserver"])
+    context = launch.default_context(output)
+    assert (None if context is None else context.get_start_method()) == method
+
+
+def test_with_jax_in_use_workers_that_give_numpy_arrays_are_not_forked():
+    pytest.importorskip("jax")
+    script = """
+import sys, warnings
+warnings.simplefilter("error")  # JAX warns of a fork
+import jax, headrace
+from headrace.engines.launch import default_context
+
+class Plain(headrace.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return int("jax" in sys.modules)
+
+assert default_context("numpy") is None  # imported, but not in use
+jax.numpy.zeros(1).block_until_ready()
+for loader in (headrace.DataLoader(Plain(), 2, num_workers=1, output="numpy"),) * 2:
+    print([batch.tolist() for batch in loader])
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "[[0, 0]]\n" * 2, result.stderr
 
 
 def test_under_fork_anything_goes():

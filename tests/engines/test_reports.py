@@ -13,8 +13,9 @@ import pytest
 
 from headrace import WorkerDiedError, WorkerTimeoutError
 from headrace.base.messages import PackedIndices, Pull, Task
+from headrace.engines import launch
 from headrace.engines.process_worker import LOST_CONNECTION
-from headrace.engines.reports import describe_death
+from headrace.engines.reports import describe_death, describe_restart
 from headrace.engines.worker import key_at, place_of
 from tests.engines.jobs import Gated, job, processes, run, wait_for
 
@@ -53,7 +54,33 @@ def test_where_a_worker_died():
     assert "while it was idle" in describe_death(0, Ended(1), None, was_ready=True)
     early = describe_death(0, Ended(1), None, was_ready=False)
     assert "as it started" in early
-    assert '__name__ == "__main__"' in early
+    assert "on stderr" in early
+
+
+def test_only_workers_that_import_the_script_are_told_of_a_guard(monkeypatch):
+    """Forked workers do not, nor do those that get all they need by value."""
+    importing, other = Ended(1), Ended(1)
+    monkeypatch.setitem(launch._reasons, importing, "dataset.lock cannot be pickled")
+    text = describe_death(0, importing, None, was_ready=False)
+    assert '__name__ == "__main__"' in text
+    assert "because dataset.lock cannot be pickled" in text
+    assert "__main__" not in describe_death(0, other, None, was_ready=False)
+
+
+def test_a_script_without_guard():
+    ended = Ended(launch.NO_GUARD)
+    assert "would have started workers of its own as it started" in describe_death(0, ended, None, was_ready=False)
+
+
+def test_leaving_by_itself_is_explained():
+    assert "sys.exit()" in describe_death(0, Ended(0), (TASK, 1), was_ready=True)
+
+
+def test_a_restart_is_told_with_the_death():
+    death = describe_death(2, Ended(-signal.SIGKILL), (TASK, 1), was_ready=True)
+    text = describe_restart(death)
+    for words in ("worker 2", "SIGKILL", "batch 4, sample 20", "takes its place"):
+        assert words in text
 
 
 def test_places_in_words():

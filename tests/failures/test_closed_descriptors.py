@@ -25,6 +25,7 @@ def test_the_loop_is_told_what_has_probably_happened():
     assert "close file descriptors" in str(error)
 
 
+@pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly")
 def test_with_restarts_only_that_batch_is_missing():
     batches, errors = split(outcomes(DataLoader(Each(close_all), num_workers=2, on_worker_death="restart")))
     assert batches == [[0], [1], [2], [4], [5], [6], [7]]

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -117,7 +118,11 @@ def check(dataset, n=1, *, in_any_order=False, **options):
     assert disturbed == undisturbed
 
 
-pytestmark = [needs_proc, pytest.mark.timeout(60)]
+pytestmark = [
+    needs_proc,
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly"),
+]
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"prefetch_factor": 4}, {"batch_size": 7}])
@@ -232,12 +237,28 @@ def test_large_batches_that_are_kept_stay_valid():
             return np.full(2**17, super().__getitem__(index), np.int64)
 
     killer, kept = Killer(seed=7), []
-    for batch in DataLoader(Large(60), num_workers=2, on_worker_death="restart", output="numpy"):
+    options = {"on_worker_death": "restart", "multiprocessing_context": "fork", "output": "numpy"}
+    for batch in DataLoader(Large(60), num_workers=2, **options):
         kept.append(batch)
         if len(kept) % 15 == 0:
             killer.kill_one()
     assert len(killer.killed) >= 3
     assert all((batch == i).all() for i, batch in enumerate(kept))
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_first_restart_of_a_loader_is_told_at_the_users_line(tmp_path):
+    dataset = DyingDataset(range(8), {2: "kill", 5: "exit"}, once_in=tmp_path)
+    loader = DataLoader(dataset, num_workers=2, on_worker_death="restart")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for _ in loader:
+                pass
+    (warning,) = [each for each in caught if "exited unexpectedly" in str(each.message)]
+    for words in ("worker 0 (pid(s) ", "killed by signal SIGKILL at batch 2, sample 2", "takes its place"):
+        assert words in str(warning.message)
+    assert warning.filename == __file__
 
 
 @pytest.mark.parametrize("how", ["kill", "segv", "exit"])
@@ -289,4 +310,5 @@ def test_other_start_methods(tmp_path, method):
     print(seen[0] == seen[1], len(seen[0]), os.path.exists("died-at-3"))
     """
     ended = run_script(tmp_path, source)
-    assert (ended.stdout, ended.stderr) == ("True 6 True\n", "")
+    assert ended.stdout == "True 6 True\n", ended.stderr
+    assert ended.stderr.count("Warning") == ended.stderr.count("takes its place") == 1

@@ -12,7 +12,11 @@ from headrace import DataLoader, IterableDataset, WorkerDiedError, get_worker_in
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import Each, outcomes, split, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly"),
+    pytest.mark.filterwarnings("ignore:on_error='skip' leaves out"),
+]
 
 
 def kill():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from headrace import BadSample, DataLoader, TooManyBadSamplesError
@@ -9,6 +11,8 @@ from headrace.testing import FlakyDataset
 from tests.failures.outcomes import Each, outcomes, until
 from tests.failures.test_exception_in_stream import Generated, Stream
 from tests.failures.test_exceptions_that_hardly_travel import BrokenTextError, HoldsLockError
+
+pytestmark = pytest.mark.filterwarnings("ignore:on_error='skip' leaves out")
 
 
 def keys(loader):
@@ -62,10 +66,46 @@ def test_a_batch_of_bad_samples_is_left_out(engine):
     assert keys(loader) == [2, 3, 6, 7]
 
 
-def test_an_epoch_of_bad_samples_is_empty(engine):
+def test_an_epoch_of_bad_samples_ends_with_an_error(engine):
     loader = DataLoader(FlakyDataset(range(8), bad=range(8)), batch_size=2, on_error="skip", **engine)
-    assert outcomes(loader) == []
-    assert keys(loader) == list(range(8))
+    for epoch in (1, 2):
+        (error,) = outcomes(loader)
+        assert type(error) is TooManyBadSamplesError
+        assert "The epoch gave no batch" in str(error)
+        assert "sample 7 in batch 3: ValueError: sample 7 is bad" in str(error)
+        assert "loader.errors" in str(error)
+        assert keys(loader) == list(range(8)) * epoch
+
+
+def test_a_collate_fn_that_always_raises_ends_with_an_error(engine):
+    def collate(samples):
+        raise NameError("stakc")
+
+    loader = DataLoader(range(4), batch_size=2, collate_fn=collate, on_error="skip", **engine)
+    with pytest.raises(TooManyBadSamplesError, match=r"samples \[2, 3\] in batch 1: NameError: stakc"):
+        list(loader)
+
+
+def test_persistent_workers_end_every_empty_epoch_with_an_error(workers):
+    loader = DataLoader(FlakyDataset(range(2), bad=[0, 1]), on_error="skip", persistent_workers=True, **workers)
+    for _ in range(2):
+        assert [type(each) for each in outcomes(loader)] == [TooManyBadSamplesError]
+    loader.close()
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_first_one_is_told_once_and_at_the_users_line(engine):
+    loader = DataLoader(FlakyDataset(range(6), bad=[2, 3, 5]), batch_size=2, on_error="skip", **engine)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for _ in loader:
+                pass
+    (warning,) = [each for each in caught if "on_error" in str(each.message)]
+    assert "sample 2 in batch 1: ValueError: sample 2 is bad" in str(warning.message)
+    assert "loader.errors" in str(warning.message)
+    assert warning.filename == __file__
+    assert len(loader.errors) == 6
 
 
 def test_an_empty_dataset_is_no_error(engine):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace import DataLoader, WorkerDiedError
+from headrace import DataLoader, WorkerDiedError, WorkerError
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import Each, until
 from tests.failures.test_worker_killed import until_death
@@ -25,9 +25,13 @@ def test_os_exit_with_zero_is_no_success():
 
 
 @pytest.mark.parametrize("code", [0, 5])
-def test_sys_exit_ends_a_worker_process(code):
-    _, error = until_death(DataLoader(Each(lambda index: sys.exit(code), 2), num_workers=1))
-    assert f"left with exit code {code} at batch 0, sample 0" in str(error)
+def test_sys_exit_in_a_worker_process_is_an_error_that_tells_where(code):
+    iterator = iter(DataLoader(Each(lambda index: sys.exit(code) if index == 0 else index, 2), num_workers=1))
+    with pytest.raises(WorkerError, match=rf"SystemExit\({code}\) was raised") as caught:
+        next(iterator)
+    assert "batch 0, sample 0" in str(caught.value.__cause__)
+    assert "sys.exit(code)" in str(caught.value.__cause__)
+    assert next(iterator).tolist() == [1]
 
 
 def test_sys_exit_in_a_thread_reaches_the_loop_as_it_does_without_workers():
@@ -45,8 +49,9 @@ def test_leaving_in_the_collation():
 
 
 def test_leaving_as_it_starts():
-    with pytest.raises(WorkerDiedError, match="left with exit code 6 as it started"):
+    with pytest.raises(WorkerDiedError, match="left with exit code 6 as it started") as caught:
         next(iter(DataLoader(range(4), num_workers=2, worker_init_fn=lambda number: os._exit(6))))
+    assert "__main__" not in str(caught.value)  # it got all it needs, and imports no script
 
 
 def test_leaving_while_the_batch_is_sent():

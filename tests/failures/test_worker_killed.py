@@ -140,6 +140,7 @@ def test_a_child_of_the_worker_that_lives_on_does_not_hide_its_death(tmp_path):
 
 
 @needs_proc
+@pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly")
 @pytest.mark.parametrize("method", ["raise", "restart"])
 def test_all_workers_at_once(method):
     """As when somebody kills all of them, or the memory is gone."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
+import warnings
 from contextlib import closing
 
 import pytest
@@ -137,6 +139,49 @@ def test_a_stuck_thread():
     assert "batch 3, sample 3" in text
     assert "in stuck_in_an_event" in text
     assert [plain(batch) for batch in iterator] == [[3], [4], [5]]
+
+
+def test_a_thread_that_is_stuck_as_it_starts():
+    release = threading.Event()
+
+    def start_slowly(number):
+        release.wait(20)
+
+    iterator = iter(DataLoader(range(2), num_workers=1, worker_init_fn=start_slowly, timeout=0.3, engine="threads"))
+    with pytest.raises(WorkerTimeoutError, match=r"Worker 0 .* has not started yet") as caught:
+        next(iterator)
+    release.set()
+    assert "in start_slowly" in str(caught.value)
+    assert [plain(batch) for batch in iterator] == [[0], [1]]
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_without_a_timeout_a_stuck_worker_is_told_in_one_warning(monkeypatch, engine):
+    """The sample ends when the warning has come; then it takes longer than another one would."""
+    monkeypatch.setattr("headrace.engines.patience._STALL_S", 0.05)
+    release = threading.Event() if engine == "threads" else multiprocessing.get_context("fork").Event()
+    told = []
+
+    def stuck_in_an_event(index):
+        if index == 1:
+            release.wait(20)
+            time.sleep(0.2)
+        return index
+
+    def show(message, category, filename, *rest):
+        told.append((str(message), filename))
+        release.set()
+
+    loader = DataLoader(Each(stuck_in_an_event, 3), num_workers=1, engine=engine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        assert [plain(batch) for batch in loader] == [[0], [1], [2]]
+    ((text, filename),) = told
+    assert text.startswith("No batch has come for 0 seconds. Worker 0 (")
+    assert ") is at batch 1, sample 1:" in text
+    assert "in stuck_in_an_event" in text
+    assert filename == __file__
 
 
 @needs_proc

@@ -120,6 +120,18 @@ def test_a_stream_that_raises_stop_iteration_still_ends() -> None:
     assert [batch.tolist() for batch in headrace.DataLoader(Stream(), 4)] == [[1, 2]]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"num_workers": 1.5}, {"num_workers": 1, "prefetch_factor": 1.5}, {"num_workers": 1, "worker_init_fn": 3},
+     {"collate_fn": 3}, {"num_workers": 1, "timeout": float("nan")}],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_work_is_refused_when_the_loader_is_made(options: dict[str, Any]) -> None:
+    torch_data.DataLoader([1, 2], **options)  # fails in the first epoch, or in the workers
+    with pytest.raises((TypeError, ValueError), match=list(options)[-1]):
+        headrace.DataLoader([1, 2], **options)
+
+
 # With workers
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
+import weakref
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
+
+from headrace.base.progress import Progress
+from headrace.base.warning import warn_user
+from headrace.deliver.skipped import SkippedSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class LoaderIterator:
         batches: where they come from.
         index_sampler: what `len` of the iterator is the length of.
         promise: the length that an iterable dataset was asked for, to warn if it yields more.
+        skipped: who keeps account of the samples that are left out of the batches, if any may be.
+        progress: is told when the epoch is over.
         workers: how many workers there are.
         stays: whether the source is used again for the next epoch.
         finish: applied to each batch at last, e.g. to pin its memory.
@@ -42,6 +48,8 @@ class LoaderIterator:
         batches: Source,
         index_sampler: Any,
         promise: PromisedLength | None,
+        skipped: SkippedSamples | None = None,
+        progress: Progress | None = None,
         *,
         workers: int = 0,
         stays: bool = False,
@@ -51,23 +59,43 @@ class LoaderIterator:
         self._finish = finish
         self._workers = workers
         self._stays = stays
-        self.begin(batches, promise)
+        self.begin(batches, promise, skipped, progress)
 
-    def begin(self, batches: Source, promise: PromisedLength | None) -> None:
+    def begin(
+        self,
+        batches: Source,
+        promise: PromisedLength | None,
+        skipped: SkippedSamples | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Start over with the batches of another epoch."""
         self._batches = batches
+        self._progress = progress
         self._promise = promise
+        self._skipped = skipped
         self._delivered = 0
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Any:
+        """The next batch.
+
+        Raises:
+            Exception: what the user's code raised for this batch; the next call goes on with the one after it.
+            TooManyBadSamplesError: all batches of the epoch were left out.
+            StopIteration: the epoch is over.
+        """
         try:
             batch = next(self._batches)
         except StopIteration:
+            if self._progress is not None:
+                self._progress.is_over = True
             if not self._stays:
                 self._batches.close()
+            if self._skipped is not None:
+                before = 0 if self._progress is None else self._progress.first
+                self._skipped.check_epoch(before + self._delivered)
             raise
         if self._finish is not None:
             batch = self._finish(batch)
@@ -85,10 +113,9 @@ class LoaderIterator:
             " With several workers, each iterates over its own copy of the dataset: let it read its own part only, by "
             "headrace.get_worker_info()."
         )
-        warnings.warn(
+        warn_user(
             f"Length of IterableDataset {promise.dataset} was reported to be {promise.samples} (when accessing "
-            f"len(dataloader)), but {self._delivered} samples have been fetched.{advice if self._workers > 1 else ''}",
-            stacklevel=3,
+            f"len(dataloader)), but {self._delivered} samples have been fetched.{advice if self._workers > 1 else ''}"
         )
 
     def __len__(self) -> int:
@@ -96,3 +123,16 @@ class LoaderIterator:
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle the loader.")
+
+
+class OpenIterators(weakref.WeakSet[LoaderIterator]):
+    """The iterators of a loader that somebody still holds. They belong to this process: a pickled copy has none."""
+
+    def close(self) -> None:
+        """End the epochs of all of them, and their workers."""
+        for iterator in list(self):
+            iterator.close()
+        self.clear()
+
+    def __reduce__(self) -> Any:
+        return OpenIterators, ()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from headrace.base.optional import is_installed
+from headrace.base.warning import warn_user
 
 
 def pin_function(pin_memory_device: str) -> Callable[[Any], Any] | None:
     """What moves a batch into page-locked memory; None, with a warning as torch's, if there is no accelerator."""
     if not is_installed("torch"):
-        warnings.warn(
-            "'pin_memory' argument is set as true but torch is not installed, then pinned memory won't be used.",
-            stacklevel=3,
-        )
+        warn_user("'pin_memory' argument is set as true but torch is not installed, then pinned memory won't be used.")
         return None
     from headrace.frameworks.torch_tensors import can_pin, pin
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from headrace.base.messages import Finished, Outcome
+from headrace.base.warning import warn_user
 from headrace.engines.engine import Job
 
 _COMPARED_BATCHES = 2
@@ -24,7 +25,7 @@ class Fingerprints:
         if not self._missing or not isinstance(outcome, Finished):
             return outcome
         self._missing -= 1
-        return Finished(outcome.number, outcome.batch, outcome.bad, fingerprint_of(outcome.batch))
+        return outcome._replace(fingerprint=fingerprint_of(outcome.batch))
 
 
 def fingerprint_of(batch: Any) -> int | None:
@@ -46,10 +47,14 @@ class DuplicateWatch:
     """Compares the first batches of all workers, and warns once if two workers give the same.
 
     A stream whose batches are all alike says nothing, so a worker's first two batches must differ.
+
+    Args:
+        warn: called with the text; a loader gives one that warns once for all its epochs.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, warn: Callable[[str], None] = warn_user) -> None:
         self._dataset = dataset
+        self._warn = warn
         self._seen: dict[int, list[int]] = {}
         self._warned = False
 
@@ -62,7 +67,7 @@ class DuplicateWatch:
         twins = [other for other, theirs in self._seen.items() if other != worker and theirs == mine]
         if twins:
             self._warned = True
-            warnings.warn(self._text(sorted([twins[0], worker])), stacklevel=2)
+            self._warn(self._text(sorted([twins[0], worker])))
 
     def _text(self, workers: list[int]) -> str:
         name = type(self._dataset).__name__

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import os
 import pickle
+import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from copyreg import dispatch_table
 from multiprocessing import reduction, spawn
 from multiprocessing.context import BaseContext
@@ -21,14 +25,37 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from headrace.base.errors import WorkerStartError
+from headrace.base.optional import loaded
+from headrace.engines.unpicklable import name_culprit
+
+NO_GUARD = 72
+"""The exit code of a worker that had to import the script, which would start workers of its own."""
 
 _WORKER_MODULE = "headrace.engines.process_worker"
+_IMPORTER = "headrace worker that imports the script"  # the name of such a process
 
 GUARD_HINT = (
-    "The workers import the script that started them. Put the part of the script that runs the loader under\n"
+    "Put the part of the script that runs the loader under\n"
     '    if __name__ == "__main__":\n'
-    "or else every worker would start workers of its own."
+    "or else every worker that imports the script would start workers of its own."
 )
+
+
+def default_context(output: str) -> BaseContext | None:
+    """How workers start if the loader is not told; None is Python's own way.
+
+    JAX's threads do not survive a fork, so where JAX is in use, workers come from a fork server instead. Not if the
+    batches are torch tensors: then workers start as torch's do.
+    """
+    method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    uses_jax = output == "jax" or (output == "numpy" and _jax_is_running())
+    return multiprocessing.get_context("forkserver") if uses_jax and method == "fork" else None
+
+
+def _jax_is_running() -> bool:
+    """Whether JAX has started its threads: it does so at the first array, not when it is imported."""
+    is_running = getattr(loaded("jax._src.xla_bridge"), "backends_are_initialized", None)
+    return is_running is not None and bool(is_running())
 
 
 class Descriptor:
@@ -86,29 +113,58 @@ def start_process(context: BaseContext, target: Callable[..., None], parcel: Any
         OSError: there are no descriptors, no memory or no processes left.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise WorkerStartError(f"A DataLoader with workers must not be started while a worker starts. {GUARD_HINT}")
+        _refuse()
     if context.get_start_method() == "fork":
         return _start(context, target, (Parcel(parcel), *args))
     _preload(context)
     try:
         with _main_left_alone():
             return _start(context, target, (Parcel(parcel), *args))
-    except _PICKLE_ERRORS as by_value:
-        try:
-            return _start(context, target, (Parcel(parcel, by_reference=True), *args))
-        except _PICKLE_ERRORS as by_reference:
-            raise WorkerStartError(
-                "The dataset, collate_fn and worker_init_fn must be picklable to be sent to a worker under the start "
-                f"method {context.get_start_method()!r}, but: {by_reference}. By value: {by_value}. Open files, "
-                "connections and locks in the worker (in __iter__, or on first use in __getitem__)."
-            ) from by_reference
+    except _PICKLE_ERRORS as error:
+        named = {"worker_init_fn" if name == "init_fn" else name: part for name, part in vars(parcel).items()}
+        reason = name_culprit(named, _cloudpickle) or str(error)
+    try:
+        process = _start(context, target, (Parcel(parcel, by_reference=True), *args), name=_IMPORTER)
+    except _PICKLE_ERRORS:
+        raise WorkerStartError(
+            "The dataset, collate_fn and worker_init_fn must be picklable to be sent to a worker under the start "
+            f"method {context.get_start_method()!r}, but {reason}. Open files, connections and locks in the worker: on "
+            "first use in __getitem__, or in __iter__."
+        ) from None
+    _reasons[process] = reason
+    return process
+
+
+_reasons: weakref.WeakKeyDictionary[BaseProcess, str] = weakref.WeakKeyDictionary()
+
+
+def why_imported(process: BaseProcess) -> str | None:
+    """What could not be sent to a worker, so that it has to import the script; None if it has not."""
+    return _reasons.get(process)
+
+
+def _refuse() -> None:
+    """Start nothing in a process that is itself being started.
+
+    A worker leaves without a word, and its loader tells why: one error instead of one from each worker.
+
+    Raises:
+        WorkerStartError: the process is not a worker.
+    """
+    if multiprocessing.current_process().name == _IMPORTER:
+        with suppress(Exception):
+            sys.stdout.flush()
+        os._exit(NO_GUARD)
+    raise WorkerStartError(f"A DataLoader with workers must not be started while a worker starts. {GUARD_HINT}")
 
 
 _PICKLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError)
 
 
-def _start(context: BaseContext, target: Callable[..., None], args: tuple[Any, ...]) -> BaseProcess:
-    process: BaseProcess = context.Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined]
+def _start(
+    context: BaseContext, target: Callable[..., None], args: tuple[Any, ...], name: str | None = None
+) -> BaseProcess:
+    process: BaseProcess = context.Process(target=target, name=name, args=args, daemon=True)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         # Python 3.12 warns of every fork in a process with threads; torch's and NumPy's own are always there.
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)

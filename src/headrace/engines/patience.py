@@ -1,11 +1,17 @@
-"""How long workers are waited for when they are to end."""
+"""How long workers are waited for: when they are to end, and before it is told that they are stuck."""
 
 from __future__ import annotations
 
 import sys
 
+_STALL_S = 60.0
 _GRACE_S = 5.0
 _GRACE_INTERRUPTED_S = 0.2
+
+
+def stall_s() -> float:
+    """Seconds without any batch after which a loop that set no `timeout` is warned."""
+    return _STALL_S
 
 
 def grace_s() -> float:

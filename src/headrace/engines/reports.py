@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import WorkerStartError
 from headrace.base.messages import Task
 from headrace.batch.fetch import LISTENS
-from headrace.engines.launch import GUARD_HINT
+from headrace.engines.launch import GUARD_HINT, NO_GUARD, why_imported
 from headrace.engines.process_worker import LOST_CONNECTION, STACK_SIGNAL
 from headrace.engines.worker import place_of
 
@@ -42,13 +42,31 @@ def describe_death(number: int, process: BaseProcess, at_work: tuple[Task, int] 
     elif code == LOST_CONNECTION:
         how = "lost its connection to the loader"
         hint = "Does the dataset close file descriptors that are not its own?"
+    elif code == NO_GUARD:
+        how = "would have started workers of its own"
+        hint = _hint_to_guard(process)
     else:
         how = f"left with exit code {code}"
-        hint = "" if was_ready or code == 0 else f"Its error is on stderr. {GUARD_HINT}"
+        hint = "That is what sys.exit() and os._exit() do." if was_ready else _hint_of_start(process)
     where = "as it started" if not was_ready else "while it was idle"
     if at_work is not None:
         where = f"at {place_of(*at_work)}"
     return f"DataLoader worker {number} (pid(s) {process.pid}) exited unexpectedly: it {how} {where}. {hint}".rstrip()
+
+
+def _hint_of_start(process: BaseProcess) -> str:
+    return f"If it raised an error, that is on stderr. {_hint_to_guard(process)}"
+
+
+def _hint_to_guard(process: BaseProcess) -> str:
+    """Of a guard only workers know that import the script: not forked ones, nor those that get all they need."""
+    reason = why_imported(process)
+    return "" if reason is None else f"It imports the script, because {reason}. {GUARD_HINT}"
+
+
+def describe_restart(death: str) -> str:
+    """What is told when a worker that died is replaced for the first time."""
+    return f"{death} Another one takes its place and does its batches again. Later restarts are not announced."
 
 
 def describe_wait(handles: Iterable[WorkerHandle], stacks: int, seconds: float) -> str:

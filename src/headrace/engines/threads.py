@@ -14,12 +14,13 @@ from typing import Any
 
 from headrace.base.errors import WorkerError, WorkerTimeoutError
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
+from headrace.base.warning import warn_user
 from headrace.base.world import WorkerInfo, enter_worker_thread
-from headrace.batch.fetch import POSITION, STOP, TASK, Board
+from headrace.batch.fetch import LISTENS, POSITION, STOP, TASK, Board
 from headrace.data.dataset import is_datapipe
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.patience import grace_s
+from headrace.engines.patience import grace_s, stall_s
 from headrace.engines.worker import Worker, could_not_start, place_of, whereabouts
 
 
@@ -29,14 +30,14 @@ class ThreadEngine:
     The global random generators belong to all threads together, so they are not seeded here.
 
     Args:
-        timeout: seconds without any outcome after which `receive` raises; 0 waits for ever.
+        timeout: seconds without any outcome after which `receive` raises; 0 waits for ever, and warns after a minute.
     """
 
     works_ahead = True
 
     def __init__(self, workers: int, prefetch_factor: int, timeout: float = 0) -> None:
         self.workers = workers
-        self.capacity = workers * prefetch_factor
+        self.capacity = self.depth = workers * prefetch_factor
         self._timeout = timeout
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
 
@@ -47,6 +48,7 @@ class ThreadEngine:
         self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
         self._in_flight: dict[int, Task] = {}
         self._epoch = 0
+        self._has_warned = False
         self._threads = [
             threading.Thread(
                 target=_run,
@@ -60,15 +62,15 @@ class ThreadEngine:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, more: bool = False) -> None:
         self._in_flight[task.number] = task
         self._inboxes[task.lane].put(task)
 
+    def flush(self) -> None:
+        """Nothing is kept."""
+
     def receive(self) -> Outcome:
-        try:
-            outcome = self._outcomes.get(timeout=self._timeout or None)
-        except Empty:
-            raise WorkerTimeoutError(self._describe_wait()) from None
+        outcome = self._wait()
         if outcome is None and not self._close.alive:
             self._outcomes.put(None)  # for whoever asks again
             raise WorkerError("The workers have been closed.")
@@ -84,7 +86,7 @@ class ThreadEngine:
             inbox.put(BeginEpoch(self._epoch, shared_seed))
         missing = self.workers
         while missing:
-            missing -= isinstance(self._outcomes.get(), Begun)
+            missing -= self._wait() == Begun(self._epoch)
         self._in_flight.clear()
 
     def interrupt(self) -> None:
@@ -93,17 +95,31 @@ class ThreadEngine:
     def close(self) -> None:
         self._close()
 
+    def _wait(self) -> Outcome | Begun | None:
+        while True:
+            try:
+                return self._outcomes.get(timeout=self._timeout or stall_s())
+            except Empty:
+                self._complain()
+
+    def _complain(self) -> None:
+        """Nothing has come for long: raise, or warn once if there is no time-out."""
+        if self._timeout:
+            raise WorkerTimeoutError(f"DataLoader timed out after {self._timeout} seconds. {self._describe_wait()}")
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(f"No batch has come for {stall_s():.0f} seconds. {self._describe_wait()}")
+
     def _describe_wait(self) -> str:
-        lines = [f"DataLoader timed out after {self._timeout} seconds"]
+        """Which workers are at work, on which sample, and where in the code."""
         frames = sys._current_frames()
+        lines = []
         for number, (thread, board) in enumerate(zip(self._threads, self._boards, strict=True)):
-            task = self._in_flight.get(board[TASK] - 1)
-            frame = frames.get(thread.ident or 0)
-            if task is None or frame is None:
-                continue
-            stack = "".join(traceback.format_stack(frame))
-            lines.append(f"Worker {number} is at work on {place_of(task, board[POSITION])}:\n{stack}")
-        return "\n".join(lines)
+            task, frame = self._in_flight.get(board[TASK] - 1), frames.get(thread.ident or 0)
+            doing = "has not started yet" if task is None else f"is at {place_of(task, board[POSITION])}"
+            if frame is not None and (task is not None or not board[LISTENS]):
+                lines.append(f"Worker {number} ({thread.name}) {doing}:\n{''.join(traceback.format_stack(frame))}")
+        return "\n".join(lines) or "All workers are idle."
 
 
 def _run(
@@ -127,6 +143,7 @@ def _run(
     except BaseException as error:  # noqa: BLE001 (a thread that leaves would keep the loop waiting)
         failure = error
         add_note(error, f"raised in {whereabouts('thread', number)}, as it started")
+    board[LISTENS] = 1
     while True:
         match inbox.get():
             case Task() as task:

@@ -9,7 +9,19 @@ from functools import partial
 from typing import Any
 
 from headrace.base.errors import WorkerError
-from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, PackedIndices, Pull, Skipped, Task
+from headrace.base.messages import (
+    BadSample,
+    Exhausted,
+    Failed,
+    Finished,
+    Outcome,
+    PackedIndices,
+    PlacedKeys,
+    Pull,
+    Skipped,
+    Task,
+)
+from headrace.base.randomness import SampleRandomness
 from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
 from headrace.batch.fetch import (
     POSITION,
@@ -25,7 +37,7 @@ from headrace.batch.fetch import (
 )
 from headrace.batch.rows import RowBuilder
 from headrace.data.dataset import is_datapipe
-from headrace.data.take import find_take
+from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job
 from headrace.frameworks.framework import Framework, framework_of
 
@@ -58,6 +70,8 @@ class Worker:
             self._watch = None
         teach(job.taught)
         self._framework = framework
+        self._randomness = self._make_randomness()
+        self._start = None if job.starts is None else job.starts[number or 0]
         self.begin_epoch(job.shared_seed)
 
     def begin_epoch(self, shared_seed: int | None) -> None:
@@ -68,15 +82,40 @@ class Worker:
 
             seed_graph(job.dataset, shared_seed)
         collate, take, build = _collation_of(job, self._framework)
+        start, self._start = self._start, None
         self._fetcher: MapFetcher | IterableFetcher
         if job.iterable:
             self._fetcher = IterableFetcher(
-                job.dataset, collate, drop_last=job.drop_last, build=build, watch=self._watch
+                job.dataset,
+                collate,
+                drop_last=job.drop_last,
+                build=build,
+                watch=self._watch,
+                randomness=self._randomness,
+                lane=self._number or 0,
+                start=start,
             )
         else:
+            is_ours = take is not None and not takes_by_user_code(job.dataset)
             self._fetcher = MapFetcher(
-                job.dataset, collate, batched=job.batched, take=take, build=build, watch=self._watch
+                job.dataset,
+                collate,
+                batched=job.batched,
+                take=take,
+                build=build,
+                watch=self._watch,
+                randomness=None if is_ours else self._randomness,
             )
+
+    def _make_randomness(self) -> SampleRandomness | None:
+        if self._job.seed is None:
+            return None
+        return SampleRandomness(
+            self._job.seed,
+            shares_generators=self._kind == "thread",
+            gives_back=self._number is None,
+            repeats=not self._job.iterable,
+        )
 
     def work(self, task: Task) -> Outcome:
         """Make the batch of a task. Whatever the user's code raises is part of the outcome.
@@ -94,10 +133,10 @@ class Worker:
             return outcome
         described = self._described(bad, task)
         match outcome:
-            case Finished(batch=batch):
-                return Finished(task.number, batch, described)
+            case Finished():
+                return outcome._replace(bad=described)
             case Skipped():
-                return Skipped(task.number, described)
+                return Skipped(task.number, described, outcome.state)
             case Exhausted():
                 return Exhausted(task.number, described)
             case _:
@@ -110,11 +149,12 @@ class Worker:
 
     def _work(self, task: Task) -> Outcome:
         try:
-            return Finished(task.number, self._fetcher.fetch(task.keys))
+            batch = self._fetcher.fetch(task.keys)
+            return Finished(task.number, batch, state=self._stream_state())
         except EndOfStream:
             return Exhausted(task.number)
         except (NoSampleLeft, Abandoned):
-            return Skipped(task.number, ())
+            return Skipped(task.number, (), self._stream_state())
         except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
             failure: Exception = error
             if isinstance(error, StopIteration):
@@ -123,8 +163,11 @@ class Worker:
                 failure.__cause__ = error
             if self._job.skip_errors and self._watch is not None:
                 self._watch.bad.append((_readable(task.keys), failure))
-                return Skipped(task.number, ())
-            return Failed(task.number, failure)
+                return Skipped(task.number, (), self._stream_state())
+            return Failed(task.number, failure, self._stream_state())
+
+    def _stream_state(self) -> Any:
+        return self._fetcher.state() if isinstance(self._fetcher, IterableFetcher) else None
 
     def _described(self, bad: list[tuple[Any, Exception]], task: Task) -> tuple[BadSample, ...]:
         return tuple(describe_bad(key, task, self._number, error) for key, error in bad)
@@ -181,6 +224,8 @@ def key_at(task: Task, position: int) -> Any:
 
 
 def _readable(keys: Any) -> Any:
+    if isinstance(keys, PlacedKeys):
+        keys = keys.keys
     return keys.array.tolist() if isinstance(keys, PackedIndices) else keys
 
 
