@@ -9,7 +9,7 @@ flow.py       the loop that sends tasks out and brings batches back, with dealin
 deliver/      the iterator that the training loop holds, pinned memory, devices
 frameworks/   NumPy, torch and JAX as outputs of the same core
 base/         errors, messages, containers, seeds, optional imports
-loader.py     DataLoader, which puts all of these together, with arguments.py and preparing.py
+loader.py     DataLoader, which puts all of these together, with arguments.py, epochs.py and preparing.py
 """
 
 from headrace.base.errors import (
@@ -19,6 +19,7 @@ from headrace.base.errors import (
     InternalError,
     MissingExtraError,
     RemoteTraceback,
+    StateError,
     TooManyBadSamplesError,
     WorkerDiedError,
     WorkerError,
@@ -26,15 +27,20 @@ from headrace.base.errors import (
     WorkerTimeoutError,
 )
 from headrace.base.messages import BadSample
+from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
+from headrace.batch.packing import Packed, pack_collate, unpack_sequences
 from headrace.batch.padding import Padded, pad_collate
 from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
 from headrace.data.dataset import Dataset, IterableDataset
 from headrace.data.shared_list import SharedList
 from headrace.data.tensors import TensorDataset
 from headrace.loader import DataLoader
+from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
+from headrace.order.bucket_batches import BucketBatchSampler, sample_lengths
+from headrace.order.class_batches import ClassBatchSampler
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import (
     ChunkedSampler,
@@ -48,9 +54,12 @@ from headrace.order.weights import class_weights
 
 __all__ = [
     "BadSample",
+    "BatchOrderSampler",
     "BatchSampler",
+    "BucketBatchSampler",
     "ChainDataset",
     "ChunkedSampler",
+    "ClassBatchSampler",
     "CollateError",
     "CollateTypeError",
     "Collator",
@@ -62,6 +71,7 @@ __all__ = [
     "InternalError",
     "IterableDataset",
     "MissingExtraError",
+    "Packed",
     "Padded",
     "RandomSampler",
     "RemoteTraceback",
@@ -69,6 +79,7 @@ __all__ = [
     "SequentialSampler",
     "SharedList",
     "StackDataset",
+    "StateError",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
@@ -83,7 +94,11 @@ __all__ = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "pack_collate",
     "pad_collate",
     "random_split",
     "register_collate",
+    "rng",
+    "sample_lengths",
+    "unpack_sequences",
 ]

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.progress import Progress
 from headrace.dealing import Dealer
 from headrace.engines.engine import Engine
 from headrace.reorder import ReorderBuffer
+
+_MANY = 8  # tasks in flight per worker
+
+
+class Account(Protocol):
+    """Keeps account of the batches of an epoch."""
+
+    def plan(self, task: Task) -> None:
+        """A batch is asked for."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """What became of it is told to the loop now."""
+
+    def end(self) -> None:
+        """The loop is told that there is nothing more."""
 
 
 class Flow:
     """One epoch of batches, as an iterator that stays usable after an error.
 
-    Guarantees: each task is submitted once and its outcome is told once; at most `engine.capacity` tasks are between
+    Guarantees: each task is submitted once and its outcome is told once; at most `engine.depth` tasks are between
     submission and delivery; keys are drawn no earlier than that allows; with `in_order`, batches leave in the order of
     their keys.
 
     Args:
+        takes_turns: whether each worker gets every n-th task, as in torch; else whichever is free gets the next.
+        progress: is told what is given out; it says where the epoch goes on.
         tell_bad: hears of samples that were left out, in the order of their batches; what it raises ends the epoch.
         tell_first: hears of the fingerprints of each worker's first batches.
+        account: hears of every batch.
     """
 
     def __init__(
@@ -30,18 +49,32 @@ class Flow:
         engine: Engine,
         *,
         in_order: bool = True,
+        takes_turns: bool = True,
+        progress: Progress | None = None,
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         tell_first: Callable[[int, int], None] | None = None,
+        account: Account | None = None,
     ) -> None:
         self._keys = keys
         self._engine = engine
-        self._capacity = engine.capacity
         self._works_ahead = engine.works_ahead
-        self._dealer = Dealer(engine.workers, engine.capacity, wait_for_each=in_order)
-        self._reorder: ReorderBuffer[Outcome] | None = ReorderBuffer(engine.capacity) if in_order else None
+        self._progress = progress = Progress(0) if progress is None else progress
+        self._dealer = Dealer(
+            engine.workers,
+            wait_for_each=in_order and takes_turns,
+            after=progress.last_lane,
+            ended=[number for number, lane in progress.lanes.items() if lane.has_ended],
+        )
+        self._done = frozenset(progress.ahead)
+        self._number = progress.batches  # of the next task
+        self._reorder: ReorderBuffer[Outcome] | None = None
+        if in_order:
+            self._reorder = ReorderBuffer(engine.capacity, progress.batches, self._done)
         self._tell_bad = tell_bad
         self._tell_first = tell_first
+        self._account = account
         self._lanes: dict[int, int] = {}  # of the tasks in flight
+        self._lanes_of_streams: dict[int, int] = {}  # of the tasks that have not been told yet
         self._due: deque[Outcome] = deque()
         self._submitted = 0
         self._told = 0
@@ -57,38 +90,54 @@ class Flow:
             Exception: what the user's code raised for this batch; the next call goes on with the one after it.
             StopIteration: the epoch is over.
         """
-        if not self._keys_ended:
+        if not self._works_ahead and not self._keys_ended:
             self.submit_tasks()
         while True:
-            if not self._due:
+            while not self._due:
                 if not self._lanes:
-                    raise StopIteration
+                    if self._keys_ended:
+                        self._end()
+                        raise StopIteration
+                    self.submit_tasks()
+                    continue
                 self._receive()
-                continue
             outcome = self._due.popleft()
             self._told += 1
+            self._note(outcome)
             match outcome:
-                case Finished(batch=batch, bad=bad):
-                    self._report(bad)
+                case Finished():
+                    if outcome.bad:
+                        self._report(outcome.bad)
                     self._work_ahead()
-                    return batch
+                    if self._account is not None:
+                        self._account.settle(outcome)
+                    return outcome.batch
                 case Failed():
                     self._work_ahead()
+                    if self._account is not None:
+                        self._account.settle(outcome)
                     try:
                         raise outcome.error
                     finally:
                         del outcome  # the traceback knows this frame; so nothing is kept alive in a circle
-                case Skipped(bad=bad):
-                    self._report(bad)
-                    self.submit_tasks()
-                case Exhausted(bad=bad):
-                    self._report(bad)
+                case Skipped(bad=bad) | Exhausted(bad=bad):
+                    if bad:
+                        self._report(bad)
+                    if self._account is not None:
+                        self._account.settle(outcome)
                     self.submit_tasks()
 
     def submit_tasks(self) -> None:
         """Send out as many tasks as may be in flight."""
-        while self._submitted - self._told < self._capacity and not self._keys_ended:
-            lane = self._dealer.choose()
+        try:
+            self._submit_tasks()
+        finally:
+            self._engine.flush()
+
+    def _submit_tasks(self) -> None:
+        depth = self._engine.depth
+        while self._submitted - self._told < depth and not self._keys_ended:
+            lane = self._dealer.choose(depth)
             if lane is None:
                 self._keys_ended = self._dealer.all_ended
                 return
@@ -99,23 +148,38 @@ class Flow:
                 return
             except Exception as error:  # noqa: BLE001 (a sampler's error is raised when its batch is due)
                 self._dealer.take_back(lane)
-                self._put(Failed(self._submitted, error))
+                self._put(Failed(self._take_number(), error))
             else:
-                self._submit(Task(self._submitted, keys, lane))
+                self._submit(Task(self._take_number(), keys, lane))
             self._submitted += 1
 
+    def _take_number(self) -> int:
+        while self._number in self._done:
+            self._number += 1
+        self._number += 1
+        return self._number - 1
+
     def _submit(self, task: Task) -> None:
+        if self._account is not None:
+            self._account.plan(task)
         try:
-            self._engine.submit(task)
+            self._engine.submit(task, more=True)
         except Exception as error:  # noqa: BLE001 (keys that cannot be sent are no reason to lose the batch that is due)
             self._dealer.take_back(task.lane)
             self._put(Failed(task.number, error))
         else:
             self._lanes[task.number] = task.lane
+            if self._progress.follows_lanes:
+                self._lanes_of_streams[task.number] = task.lane
 
     def _work_ahead(self) -> None:
-        """Keep the workers busy while the loop is at work on the batch that it gets now."""
-        if self._works_ahead:
+        """Keep the workers busy while the loop is at work on the batch that it gets now.
+
+        Where many tasks are in flight, half of them are sent at a time: so the workers wake less often.
+        """
+        depth = self._engine.depth
+        at_once = depth // 2 if depth >= _MANY * self._engine.workers else 1
+        if self._works_ahead and self._submitted - self._told <= depth - at_once:
             self.submit_tasks()
 
     def _receive(self) -> None:
@@ -134,8 +198,17 @@ class Flow:
         else:
             self._due.extend(self._reorder.put(outcome.number, outcome))
 
+    def _note(self, outcome: Outcome) -> None:
+        lane = self._lanes_of_streams.pop(outcome.number, None)
+        if lane is None:
+            self._progress.give(outcome.number)
+        elif isinstance(outcome, Exhausted):
+            self._progress.end_lane(lane)
+        else:
+            self._progress.give_from(lane, outcome.state)
+
     def _report(self, bad: tuple[BadSample, ...]) -> None:
-        if not bad or self._tell_bad is None:
+        if self._tell_bad is None:
             return
         try:
             self._tell_bad(bad)
@@ -143,9 +216,15 @@ class Flow:
             self.abandon()
             raise
 
+    def _end(self) -> None:
+        account, self._account = self._account, None  # the loop may ask again
+        if account is not None:
+            account.end()
+
     def abandon(self) -> None:
         """Give up the rest of the epoch, but leave the engine for the next one."""
         self._keys_ended = True
+        self._account = None
         self._due.clear()
         self._lanes.clear()
 

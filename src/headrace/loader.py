@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import repeat
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from headrace.arguments import (
-    check_collate,
+    check_callables,
+    check_destination,
     check_iterable,
     check_order,
     check_policies,
+    check_seed,
     check_workers,
     checked_context,
+    checked_count,
+    shown,
     warn_of_many_workers,
 )
-from headrace.base.errors import TooManyBadSamplesError
-from headrace.base.messages import BadSample, Pull
-from headrace.base.optional import loaded
-from headrace.batch.collate import default_collate, default_convert, taught_types
+from headrace.base.messages import BadSample
+from headrace.base.warning import WarnOnce
+from headrace.batch.collate import default_collate, default_convert
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
-from headrace.deliver.device import check_device, plan_delivery
-from headrace.deliver.iterator import LoaderIterator, PromisedLength
-from headrace.deliver.pinning import pin_function
-from headrace.engines.duplicates import DuplicateWatch
-from headrace.engines.engine import Engine, Job
-from headrace.engines.inline import InlineEngine
-from headrace.engines.threads import ThreadEngine
-from headrace.flow import Flow
-from headrace.frameworks.framework import Output, random_source, resolve_output
+from headrace.deliver.device import check_device
+from headrace.deliver.iterator import LoaderIterator, OpenIterators
+from headrace.engines.engine import Engine
+from headrace.epochs import Epochs
+from headrace.frameworks.framework import Output, resolve_output
+from headrace.insight.audit import Audit
 from headrace.order.batch_sampler import BatchSampler
-from headrace.order.plan import plan_keys
+from headrace.order.course import Course
+from headrace.order.plan import is_settled
+from headrace.order.replayed_course import ReplayedCourse
 from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSampler
-from headrace.preparing import PreparingEngine
+from headrace.order.seeded_course import seeded_course
+from headrace.order.shard import Even, Shard, resolve_shard
+from headrace.order.stream_course import StreamCourse
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
+
+    from typing_extensions import Self
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -47,7 +52,7 @@ class DataLoader(Generic[T_co]):
     """Batches of a dataset: everything `torch.utils.data.DataLoader` does, with its arguments and its results.
 
     Guarantees: the same arguments and the same state of torch's random generator give the same batches as torch, bit
-    for bit, and leave the generator in the same state.
+    for bit, and leave the generator in the same state. `with DataLoader(...) as loader:` ends all workers at the end.
 
     Args:
         dataset: any object with `__getitem__` (and mostly `__len__`), or an `IterableDataset`, headrace's or torch's.
@@ -63,15 +68,16 @@ class DataLoader(Generic[T_co]):
         worker_init_fn: called with its number in each worker, before the first sample.
         multiprocessing_context: how worker processes start: "fork", "spawn", "forkserver" or a context.
         generator: a torch or NumPy generator for shuffling and for the workers' seeds.
-        prefetch_factor: batches that each worker loads ahead; 2 by default.
+        prefetch_factor: batches that each worker loads ahead; by default 2, and more while they are quick and small.
         persistent_workers: keep the workers, and their copies of the dataset, from one epoch to the next.
         in_order: give batches in the order of the sampler; else as they are ready.
         output: "torch", "numpy" or "jax" arrays; "auto" is torch if it is installed, else NumPy. What a `collate_fn`
             returns is converted too, except with "auto". JAX has 32-bit numbers only, unless `jax_enable_x64` is set.
         engine: what the workers are: "processes", or "threads" for work that lets go of the GIL; or an engine of your
             own (see `headrace.testing`).
-        device: move batches there, ahead of the loop; what `torch.device` takes.
-        on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`.
+        device: move batches of torch tensors there, ahead of the loop; what `torch.device` takes.
+        on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`, and the
+            first one is told in a warning. An epoch that gives no batch because of them ends with an error.
         max_errors: with "skip", how many samples may be left out before an error; None for any number.
         on_worker_death: "raise", or "restart" to replace a worker process that was killed or crashed, and let the new
             one do its batches again. A sample at which two workers die is treated as one that raises.
@@ -100,16 +106,23 @@ class DataLoader(Generic[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        seed: int | None = None,
         output: Output = "auto",
         engine: Literal["processes", "threads"] | Engine = "processes",
         device: Any = None,
+        shard: Literal["auto"] | tuple[int, int] | None = None,
+        even: Even = "drop",
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> None:
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         check_policies(engine, on_error, max_errors, on_worker_death)
+        check_callables(collate_fn, worker_init_fn)
+        check_destination(device, output)
         check_device(device)
+        check_seed(seed, shard, generator)
+        self._chose_prefetch = prefetch_factor is not None
         if num_workers > 0 and prefetch_factor is None:
             prefetch_factor = 2
         self._iterable = is_iterable_dataset(dataset)
@@ -119,21 +132,27 @@ class DataLoader(Generic[T_co]):
             dataset = with_shuffle(dataset, shuffle)
             shuffle = None
         self.dataset: Any = dataset
-        self.num_workers = num_workers
+        self.num_workers = int(num_workers)
+        self.engine = engine
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
-        self.timeout = timeout
+        self.timeout = timeout if isinstance(timeout, int) else float(timeout)
         self.worker_init_fn = worker_init_fn
         self.multiprocessing_context = multiprocessing_context
         self.in_order = in_order
         self.output = output
-        self.engine = engine
         self.device = device
+        self.shard = resolve_shard(shard, even)
+        # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
+        self.seed = 0 if seed is None and self.shard is not None else seed
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
         self.errors: list[BadSample] = []
+        self._warn_of_skips = WarnOnce()
+        self._warn_of_duplicates = WarnOnce()
+        self._warn_of_restarts = WarnOnce()
         # Whose global generator is drawn from: that of the library the batches are for.
         self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
@@ -142,7 +161,6 @@ class DataLoader(Generic[T_co]):
         else:
             shuffle = bool(shuffle)
         check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        check_collate(collate_fn)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None:
@@ -160,9 +178,33 @@ class DataLoader(Generic[T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_samples: int | None = None
-        self._running: _Running | None = None  # what persistent workers keep
+        self._epochs = Epochs(self._make_course())
+        self._iterators = OpenIterators()
         self._initialised = True
         warn_of_many_workers(num_workers)
+
+    def _make_course(self) -> Course:
+        described = {"batch_size": self.batch_size, "drop_last": self.drop_last}
+        length = partial(_known_length, self.dataset)
+        if self._iterable:
+            if self.shard is not None:
+                raise ValueError(
+                    "shard deals out the keys of a dataset by key, but this is a stream, which must read its own part "
+                    "by itself: see headrace.get_worker_info() and torch.distributed.get_rank()."
+                )
+            return StreamCourse(self.batch_size, self.seed, described)
+        if self.seed is not None:
+            return seeded_course(
+                self._index_sampler,
+                self.sampler,
+                self.batch_size,
+                self.drop_last,
+                self.seed,
+                self.shard or Shard(),
+                lambda: {"length": length()},
+            )
+        described["sampler"] = type(self._index_sampler if self.batch_size is None else self.sampler).__name__
+        return ReplayedCourse(self._index_sampler, self.generator, lambda: {**described, "length": length()})
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Iterable[Any]:
         if self._iterable:
@@ -177,7 +219,7 @@ class DataLoader(Generic[T_co]):
 
     @multiprocessing_context.setter
     def multiprocessing_context(self, context: str | BaseContext | None) -> None:
-        self._multiprocessing_context = checked_context(context, self.num_workers)
+        self._multiprocessing_context = checked_context(context, self.num_workers, self.engine)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and self.__dict__.get("_initialised"):
@@ -187,150 +229,93 @@ class DataLoader(Generic[T_co]):
         super().__setattr__(name, value)
 
     def __iter__(self) -> LoaderIterator:
-        if self._running is not None:
-            return self._begin_next_epoch(self._running)
-        pin = pin_function(self.pin_memory_device) if self.pin_memory else None
-        shared_seed = self._seed_datapipe()
-        keys = self._plan_keys()
-        # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
-        base_seed = random_source(self.generator, self._random_library).draw_seed()
-        engine = self._make_engine()
-        if self.num_workers > 0:
-            if self.prefetch_factor == 0:
-                raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
-            # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.
-            self._seed_datapipe()
-            keys = self._plan_keys()
-        engine.start(self._make_job(base_seed, shared_seed))
-        try:
-            delivery = plan_delivery(pin, self.device)  # after the start: it may initialise CUDA, which does not fork
-        except BaseException:
-            engine.close()
-            raise
-        if self.num_workers == 0:
-            return LoaderIterator(
-                self._make_flow(keys, engine, None), self._index_sampler, self._promise(), finish=delivery.at_once
-            )
-        duplicates = DuplicateWatch(self.dataset) if self._iterable else None
-        if delivery.prepare is not None:
-            engine = PreparingEngine(engine, delivery, depth=engine.capacity if self.device is None else 2)
-        flow = self._make_flow(keys, engine, duplicates)
-        flow.submit_tasks()
-        iterator = LoaderIterator(
-            flow,
-            self._index_sampler,
-            self._promise(),
-            workers=self.num_workers,
-            stays=self.persistent_workers,
-            finish=delivery.finish,
-        )
-        if self.persistent_workers:
-            self._running = _Running(iterator, engine, flow, duplicates)
+        iterator = self._epochs.begin(self)
+        self._iterators.add(iterator)
         return iterator
 
-    def _begin_next_epoch(self, running: _Running) -> LoaderIterator:
-        """Let the persistent workers start over. Their iterator is the same in all epochs, as torch's is."""
-        shared_seed = self._seed_datapipe()
-        keys = self._plan_keys()
-        running.flow.abandon()
-        running.engine.begin_epoch(shared_seed)
-        running.flow = self._make_flow(keys, running.engine, running.duplicates)
-        running.flow.submit_tasks()
-        running.iterator.begin(running.flow, self._promise())
-        return running.iterator
-
     def close(self) -> None:
-        """End persistent workers. The next epoch starts new ones."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.iterator.close()
+        """End all workers, and the epochs that are not over yet. The next epoch starts new ones."""
+        self._epochs.stop_running()
+        self._iterators.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_running": None}
+        return {**self.__dict__, "_iterators": OpenIterators()}
 
-    def _plan_keys(self) -> Iterator[Any]:
-        return repeat(Pull(self.batch_size)) if self._iterable else plan_keys(self._index_sampler)
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch: with `seed` it decides the order, and samplers that count are told.
 
-    def _seed_datapipe(self) -> int | None:
-        if not is_datapipe(self.dataset):
-            return None
-        from headrace.frameworks.torch_datapipes import begin_epoch
+        Without this, epochs count from 0. Where a loaded state is in the middle of that epoch, it goes on there.
 
-        return begin_epoch(self.dataset, self.generator, shard=self.num_workers == 0)
+        Raises:
+            ValueError: `epoch` is negative, or no int.
+        """
+        self._epochs.set_next(checked_count("epoch", epoch))
+        for sampler in (self._index_sampler, self.sampler):
+            tell = getattr(sampler, "set_epoch", None)
+            if self.seed is None and callable(tell):
+                tell(epoch)
 
-    def _promise(self) -> PromisedLength | None:
-        return None if self._promised_samples is None else PromisedLength(self.dataset, self._promised_samples)
+    def seek(self, batch: int) -> None:
+        """Let the next epoch begin with batch number `batch`; with `seed` at once, else its sampler draws up to there.
 
-    def _make_flow(self, keys: Iterator[Any], engine: Engine, duplicates: DuplicateWatch | None) -> Flow:
-        return Flow(
-            keys,
-            engine,
-            in_order=self.in_order,
-            tell_bad=self._note_errors if self.on_error == "skip" else None,
-            tell_first=None if duplicates is None else duplicates.tell,
-        )
+        Raises:
+            ValueError: `batch` is negative, or no int.
+        """
+        self._epochs.seek(checked_count("batch", batch))
 
-    def _note_errors(self, bad: tuple[BadSample, ...]) -> None:
-        self.errors.extend(bad)
-        if self.max_errors is not None and len(self.errors) > self.max_errors:
-            last = bad[-1]
-            raise TooManyBadSamplesError(
-                f"{len(self.errors)} samples were left out, and max_errors={self.max_errors}. The last one, "
-                f"{last.key!r} in batch {last.batch}: {last.error}. All of them are in loader.errors.\n{last.traceback}"
-            )
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest epoch is, small and plain enough for JSON (if the state of your own dataset is).
 
-    def _make_engine(self) -> Engine:
-        if not isinstance(self.engine, str):
-            return self.engine
-        if self.num_workers == 0:
-            if self.timeout != 0:
-                raise AssertionError(f"timeout must be 0 without workers to wait for, got {self.timeout}.")
-            return InlineEngine()
-        prefetch = self.prefetch_factor or 1
-        if self.engine == "threads":
-            return ThreadEngine(self.num_workers, prefetch, self.timeout)
-        from headrace.engines.processes import ProcessEngine  # multiprocessing is slow to import
+        Taken in the loop's body, it is the place after the batch at hand; after the loop, the beginning of the next
+        epoch. It never changes afterwards. The methods are those of torchdata's StatefulDataLoader.
 
-        return ProcessEngine(
-            self.num_workers,
-            prefetch,
-            context=self.multiprocessing_context or self._safe_context(),
-            timeout=self.timeout,
-            restart=self.on_worker_death == "restart",
-        )
+        With `seed`, everything is in it. Without, the order is, but what is drawn from torch's or NumPy's global
+        generators is up to you: save and restore them too, as for the rest of the training.
+        """
+        return self._epochs.save(len(self.errors))
 
-    def _safe_context(self) -> BaseContext | None:
-        """None is the default context. JAX's threads do not survive a fork."""
-        if self.output != "jax":
-            return None
-        import multiprocessing
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next epoch go on with exactly the batch after which the state was taken.
 
-        return multiprocessing.get_context("forkserver")
+        Another number of workers, engine or prefetch_factor makes no difference; with `seed`, the batch size and the
+        number of ranks may be others, too. (The streams of your own of so many workers are ended by as many.)
 
-    def _make_job(self, base_seed: int, shared_seed: int | None) -> Job:
-        batched = self.batch_sampler is not None
-        is_default = _is_default(self.collate_fn, "default_collate" if batched else "default_convert")
-        return Job(
-            dataset=self.dataset,
-            iterable=self._iterable,
-            batched=batched,
-            drop_last=self.drop_last,
-            collate_fn=None if is_default else self.collate_fn,
-            output=resolve_output(self.output),
-            convert=self.output != "auto",
-            init_fn=self._worker_init(),
-            base_seed=base_seed,
-            shared_seed=shared_seed,
-            skip_errors=self.on_error == "skip",
-            taught=taught_types(),
-        )
+        Raises:
+            StateError: this is no state, or it was taken of other data or with other arguments; says which.
+        """
+        self._epochs.load(state)
+        self.errors.clear()  # they were of another life; the state counts those of its own
 
-    def _worker_init(self) -> Callable[[int], None] | None:
-        if self.num_workers == 0 or not is_datapipe(self.dataset):
-            return self.worker_init_fn
-        from headrace.frameworks.torch_datapipes import sharding_init
+    def audit(self, *, full: bool = False, expect: Iterable[Any] | None = None) -> Audit:
+        """Keep account of the epochs from the next one on, to prove that every sample comes exactly once.
 
-        return sharding_init(self.worker_init_fn)
+        It costs some fifty microseconds per batch, and at the end of an epoch about the time that drawing its keys
+        takes. A further call begins a new account.
+
+        Args:
+            full: keep the keys too, so that those that are missing can be named.
+            expect: the keys that all ranks together are to get in each epoch, for samplers of your own: mostly
+                `range(len(dataset))`.
+        """
+        self._epochs.audit = audit = Audit(full=full, expect=expect)
+        return audit
+
+    def _may_deepen(self) -> bool:
+        """Whether it is up to us how far ahead the workers load.
+
+        Persistent workers that are left in the middle of an epoch have drawn random numbers for what they loaded ahead.
+        """
+        if self._chose_prefetch or self.on_worker_death == "restart":
+            return False
+        if self.seed is None and self.persistent_workers:
+            return False
+        return self._iterable or is_settled(self._index_sampler)
 
     @property
     def _index_sampler(self) -> Any:
@@ -343,26 +328,18 @@ class DataLoader(Generic[T_co]):
             TypeError: the dataset, or the sampler, has no length.
         """
         if not self._iterable:
-            return len(self._index_sampler)
+            return self._epochs.course.n_batches(self._epochs.number)
         self._promised_samples = n = len(self.dataset)
         if self.batch_size is None:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
-
-@dataclass
-class _Running:
-    """Persistent workers, and the one iterator that they have."""
-
-    iterator: LoaderIterator
-    engine: Engine
-    flow: Flow
-    duplicates: DuplicateWatch | None
+    def __repr__(self) -> str:
+        return shown(self)
 
 
-def _is_default(collate_fn: Any, name: str) -> bool:
-    """Whether `collate_fn` is headrace's or torch's function of that name."""
-    if collate_fn is (default_collate if name == "default_collate" else default_convert):
-        return True
-    torch_data = loaded("torch.utils.data")
-    return torch_data is not None and collate_fn is getattr(torch_data, name)
+def _known_length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # noqa: BLE001 (whatever the user's code raises; then nobody needs its length)
+        return None

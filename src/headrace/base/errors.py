@@ -6,7 +6,9 @@
         ├── MissingExtraError (ImportError)    an optional dependency is not installed
         ├── CollateError (RuntimeError)        samples that cannot become one batch
         ├── CollateTypeError (TypeError)       a sample of a type that no collate function knows
-        ├── TooManyBadSamplesError (RuntimeError)   more samples were left out than `max_errors` allows
+        ├── TooManyBadSamplesError (RuntimeError)   more samples were left out than `max_errors` allows, or all
+        ├── StateError (ValueError)            a saved state that does not fit the loader it is loaded into
+        ├── AuditError (RuntimeError)          samples of an epoch did not come, or came more often than they should
         ├── RemoteTraceback                    the cause of an error that was raised in a worker: where it was
         └── WorkerError (RuntimeError)         an error in a worker that is of a type unknown here
             ├── WorkerDiedError                a worker is gone, without a word
@@ -52,6 +54,14 @@ class _FieldError(HeadraceError):
         return f"In the field {field}: {self.reason}"
 
 
+class StateError(HeadraceError, ValueError):
+    """A saved state does not fit the loader that it is loaded into, or is none."""
+
+
+class AuditError(HeadraceError, RuntimeError):
+    """An audit found that samples of an epoch did not come, or came more often than they should."""
+
+
 class CollateError(_FieldError, RuntimeError):
     """Samples cannot become one batch: their shapes or lengths differ."""
 
@@ -61,7 +71,7 @@ class CollateTypeError(_FieldError, TypeError):
 
 
 class TooManyBadSamplesError(HeadraceError, RuntimeError):
-    """More samples were left out under `on_error="skip"` than `max_errors` allows."""
+    """More samples were left out under `on_error="skip"` than `max_errors` allows, or all batches of an epoch."""
 
 
 class RemoteTraceback(HeadraceError):  # noqa: N818 (a cause, as concurrent.futures has one)

@@ -38,12 +38,32 @@ class Pull:
         return Pull, (self.count,)
 
 
+class Place(NamedTuple):
+    """Where the samples of a batch stand in the order of all ranks: what their random numbers are keyed by.
+
+    Attributes:
+        start: the position of the first sample.
+        step: from one sample to the next.
+    """
+
+    epoch: int
+    start: int
+    step: int
+
+
+class PlacedKeys(NamedTuple):
+    """The keys of a batch, with the place that decides its random numbers."""
+
+    keys: Any
+    place: Place
+
+
 class Task(NamedTuple):
     """One batch to make.
 
     Attributes:
         number: the batch's place in the epoch.
-        keys: what to fetch: `PackedIndices`, a `Pull`, or whatever the user's sampler gave.
+        keys: what to fetch: `PackedIndices`, a `Pull`, or whatever the user's sampler gave; maybe as `PlacedKeys`.
         lane: the worker that is to make it.
         leave_out: positions of samples in the batch that must not be touched, because they kill workers.
     """
@@ -52,6 +72,24 @@ class Task(NamedTuple):
     keys: Any
     lane: int = 0
     leave_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """Where in the middle a worker's iteration over a stream goes on.
+
+    Attributes:
+        epoch: that it belongs to.
+        batches: how many it has given already, and `size` how many samples each of them took.
+        state: what the stream told of itself then; None if it knows no state, and is to be run forward.
+        has_ended: whether there is nothing left.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    size: int = 1
+    state: Any = None
+    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +134,27 @@ class Finished(NamedTuple):
 
     Attributes:
         fingerprint: tells a stream's first batches apart from those of another worker.
+        state: of a stream that knows its own, after this batch.
     """
 
     number: int
     batch: Any
     bad: tuple[BadSample, ...] = ()
     fingerprint: int | None = None
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Task `number` raised; the others are not affected."""
+    """Task `number` raised; the others are not affected.
+
+    Attributes:
+        state: of a stream that knows its own, after this.
+    """
 
     number: int
     error: BaseException
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +163,7 @@ class Skipped:
 
     number: int
     bad: tuple[BadSample, ...]
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
 from headrace.base.indices import as_index_array
-from headrace.base.messages import PackedIndices, Pull
+from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
+from headrace.base.randomness import SampleRandomness
+from headrace.batch.stream_state import begin_stream, stream_state
 
 _LONGEST_STRIDE = 64
+_HEAP_TYPE = 1 << 9  # the flag of classes that are written in Python
 _QUICK_S = 1e-4
 _MOST_BARREN = 1000  # errors in a row, after which a stream is given up that never says that it has ended
 
-STOP, TASK, POSITION, LISTENS = range(4)
+STOP, TASK, POSITION, LISTENS, GATHERS = range(5)
 """The fields of a board: asked to stop, number of the task at work plus one, position of the sample at work (or -1),
-and whether the worker can be asked for its stack."""
+whether the worker can be asked for its stack, and whether it may send several batches at a time."""
 
 
 class Board(Protocol):
@@ -45,6 +50,8 @@ class Builder(Protocol):
 
     def add(self, sample: Any) -> None: ...
 
+    def extend(self, samples: list[Any]) -> None: ...
+
     def finish(self) -> Any: ...
 
 
@@ -55,6 +62,7 @@ class ListBuilder:
         self._collate = collate
         self._samples: list[Any] = []
         self.add = self._samples.append
+        self.extend = self._samples.extend
 
     def finish(self) -> Any:
         return self._collate(self._samples)
@@ -85,6 +93,7 @@ class MapFetcher:
         batched: whether keys come as batches.
         take: fetches a whole batch at once, if given; for integer keys only.
         build: makes the builder of a batch of so many samples; if None, `collate` gets them as a list.
+        randomness: gives each sample its random numbers; if None, they are left to chance.
     """
 
     def __init__(
@@ -96,6 +105,7 @@ class MapFetcher:
         take: Callable[[Any], Any] | None = None,
         build: Callable[[int], Builder] | None = None,
         watch: Watch | None = None,
+        randomness: SampleRandomness | None = None,
     ) -> None:
         self._dataset = dataset
         self._collate = collate
@@ -103,6 +113,7 @@ class MapFetcher:
         self._take = take
         self._build = build
         self._watch = watch
+        self._randomness = randomness
 
     def fetch(self, keys: Any) -> Any:
         """The batch of these keys.
@@ -110,6 +121,19 @@ class MapFetcher:
         Raises:
             NoSampleLeft: all samples were bad, and left out.
         """
+        if type(keys) is not PlacedKeys:
+            return self._fetch(keys)
+        if self._randomness is None:
+            return self._fetch(keys.keys)
+        return self._randomness.make(keys.place, partial(self._fetch_afresh, keys.keys, self._randomness))
+
+    def _fetch_afresh(self, keys: Any, randomness: SampleRandomness) -> Any:
+        if self._watch is not None:
+            self._watch.bad.clear()
+        randomness.enter_batch()
+        return self._fetch(keys)
+
+    def _fetch(self, keys: Any) -> Any:
         if not self._batched:
             return self._fetch_single(keys)
         packed = isinstance(keys, PackedIndices)
@@ -138,7 +162,8 @@ class MapFetcher:
         try:
             if self._watch is not None and self._watch.leave_out:
                 raise NoSampleLeft
-            sample = self._dataset[key]
+            for _ in (None,) if self._randomness is None else self._randomness.over((None,)):
+                sample = self._dataset[key]
         except Exception as error:
             if self._watch is None or not self._watch.skip_errors:
                 raise
@@ -153,6 +178,8 @@ class MapFetcher:
         else:
             keys = keys if hasattr(keys, "__len__") else list(keys)
             builder = self._build(len(keys))
+        if self._randomness is not None:
+            keys = self._randomness.over(keys)
         if self._watch is None:
             for key in keys:
                 builder.add(dataset[key])
@@ -192,6 +219,9 @@ class IterableFetcher:
     Args:
         drop_last: leave out a last batch that is not full.
         build: makes the builder of a batch of at most so many samples; if None, `collate` gets them as a list.
+        randomness: gives each batch its random numbers; if None, they are left to chance.
+        lane: which of several iterations over copies of the dataset this is.
+        start: where to begin.
     """
 
     def __init__(
@@ -202,23 +232,94 @@ class IterableFetcher:
         drop_last: bool,
         build: Callable[[int], Builder] | None = None,
         watch: Watch | None = None,
+        randomness: SampleRandomness | None = None,
+        lane: int = 0,
+        start: StreamStart | None = None,
     ) -> None:
-        self._samples = iter(dataset)
+        self._dataset = dataset
+        self._start = start
         self._collate = collate
         self._drop_last = drop_last
         self._build = build
         self._watch = watch
+        self._randomness = randomness
+        self._lane = lane
+        self._begun = -1  # batches; before the first, the iteration itself is begun
         self._ended = False
         self._stride = 1  # how many samples are pulled at once
         self._barren = 0  # errors since the last sample
+        if randomness is None:
+            self._begin()
+        elif start is not None:
+            self._in_place(start.epoch, self._begin)
+        else:
+            self._samples: Any = None  # the first task tells the epoch, by which `__iter__` draws
 
-    def fetch(self, keys: Pull) -> Any:
+    def _begin(self) -> None:
+        start = self._start
+        has_ended = start is not None and start.has_ended
+        self._samples = iter(()) if has_ended else begin_stream(self._dataset, start)
+        # `islice` calls `__iter__` again, with which a dataset that is its own iterator may start over.
+        self._is_built_in = not type(self._samples).__flags__ & _HEAP_TYPE
+        self._begun = 0
+        if start is not None:
+            self._go_to(start)
+
+    def _go_to(self, start: StreamStart) -> None:
+        if start.state is not None or start.has_ended:
+            self._begun = start.batches
+            return
+        for _ in range(start.batches):
+            # An error ended this batch then, too; it was told, and the iteration went on as it does now.
+            with suppress(Exception):
+                self._in_place(start.epoch, partial(self._skip, start.size))
+            if self._watch is not None:
+                self._watch.bad.clear()
+
+    def _skip(self, n: int) -> None:
+        while n and not self._ended:
+            size = min(self._stride, n)
+            self._pull(size)
+            n -= size
+
+    def state(self) -> dict[str, Any] | None:
+        """What the dataset and its iterator tell of themselves, if they do, and whether they have come to the end."""
+        if self._samples is None:
+            return None
+        state = stream_state(self._dataset, self._samples)
+        return None if state is None else {**state, "has_ended": self._ended}
+
+    def fetch(self, keys: Any) -> Any:
         """The next batch.
 
         Raises:
             EndOfStream: there is none.
             NoSampleLeft: all samples were bad, and left out.
         """
+        if type(keys) is not PlacedKeys:
+            return self._fetch(keys)
+        if self._samples is None:
+            try:
+                self._in_place(keys.place.epoch, self._begin)
+            except Exception:
+                self._samples, self._is_built_in = iter(()), True  # told once; then the stream has ended
+                raise
+        return self._in_place(keys.place.epoch, partial(self._fetch, keys.keys))
+
+    def _in_place(self, epoch: int, make: Callable[[], Any]) -> Any:
+        place = Place(epoch, (self._lane << 48) + self._begun, 0)
+        self._begun += 1
+        if self._randomness is None:
+            return make()
+        randomness = self._randomness
+
+        def make_here() -> Any:
+            randomness.enter_batch()
+            return make()
+
+        return randomness.make(place, make_here)
+
+    def _fetch(self, keys: Pull) -> Any:
         if keys.count is None:
             samples = self._pull(1)
             if samples:
@@ -231,9 +332,9 @@ class IterableFetcher:
         while missing and not self._ended:
             size = min(self._stride, missing)
             missing -= size
-            for sample in self._pull(size, keys.count - missing - size):
-                builder.add(sample)
-                n += 1
+            samples = self._pull(size, keys.count - missing - size)
+            builder.extend(samples)
+            n += len(samples)
         if self._ended and (not n or self._drop_last):
             raise EndOfStream
         if not n:
@@ -252,10 +353,17 @@ class IterableFetcher:
             if watch.skip_errors:
                 return self._pull_good(size, watch)
         started = perf_counter()
-        samples = list(islice(self._samples, size))
+        samples = list(islice(self._samples, size)) if self._is_built_in else self._pull_singly(size)
         # Quick samples are pulled by the dozen: looking at each takes as long as they do.
         self._stride = min(2 * size, _LONGEST_STRIDE) if perf_counter() - started < _QUICK_S else 1
         self._ended = len(samples) < size
+        return samples
+
+    def _pull_singly(self, size: int) -> list[Any]:
+        samples = []
+        with suppress(StopIteration):
+            for _ in range(size):
+                samples.append(next(self._samples))  # noqa: PERF401 (a comprehension loses them all at the end)
         return samples
 
     def _pull_good(self, size: int, watch: Watch) -> list[Any]:

@@ -55,6 +55,14 @@ class RowBuilder:
         # A collator of another class may look into the samples, and one row is no sooner copied than one batch.
         self.add = self._add_first if size > 1 and type(collator) is Collator else self._samples.append
 
+    def extend(self, samples: list[Any]) -> None:
+        """Take the next samples."""
+        if self.add == self._samples.append:
+            self._samples.extend(samples)
+            return
+        for sample in samples:
+            self.add(sample)
+
     def finish(self) -> Any:
         """The batch of all samples.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from headrace.base.warning import warn_user
 from headrace.data.dataset import Dataset, IterableDataset, SupportsGetItem, is_iterable_dataset
 from headrace.frameworks.framework import random_source
 
@@ -241,5 +241,5 @@ def _sizes_of_fractions(fractions: Sequence[float], n: int) -> list[int]:
         sizes[i % len(sizes)] += 1
     for i, size in enumerate(sizes):
         if size == 0:
-            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
+            warn_user(f"Length of split at index {i} is 0. This might result in an empty dataset.")
     return sizes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.optional import loaded
+from headrace.base.warning import warn_user
 from headrace.data.dataset import Dataset
 from headrace.data.shared_list import SharedList
 
@@ -74,21 +74,11 @@ def warn_of_huge_containers(dataset: Any, num_workers: int) -> None:
             continue
         _told.add((found.owner, found.attribute))
         by_position = "" if found.kind in (list, tuple) else " and look its items up by position"
-        warnings.warn(
+        warn_user(
             f"{found}. Reading a Python object writes its reference count, so each forked worker copies it page by "
             f"page as it reads: up to {num_workers} x {_readable(found.nbytes)} more memory. To share one copy among "
-            f"all workers, write `{found.cure}`{by_position}.",
-            UserWarning,
-            stacklevel=_level_of_the_user(),
+            f"all workers, write `{found.cure}`{by_position}."
         )
-
-
-def _level_of_the_user() -> int:
-    """How far above `warn_of_huge_containers` the code is that is not headrace's: the line to point at."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "headrace":
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def huge_python_container(dataset: Any) -> HugeContainer | None:

@@ -47,6 +47,20 @@ def find_take(dataset: Any, framework: Framework, convert: Callable[[Any], Any])
             return gather_of(dataset, framework)
 
 
+def takes_by_user_code(dataset: Any) -> bool:
+    """Whether the function that `find_take` found calls a `take` that a user wrote."""
+    if isinstance(dataset, Dataset) and _offers_take(type(dataset)):
+        return True
+    match known_kind(dataset):
+        case "Subset":
+            return takes_by_user_code(dataset.dataset)
+        case "StackDataset":
+            parts = dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets
+            return any(takes_by_user_code(part) for part in parts)
+        case _:
+            return False
+
+
 _offers: dict[type, bool] = {}
 
 

@@ -21,22 +21,28 @@ def with_shuffle(datapipe: Any, shuffle: bool | None) -> Any:
     return torch.utils.data.graph_settings.apply_shuffle_settings(datapipe, shuffle=shuffle)
 
 
-def begin_epoch(datapipe: Any, generator: torch.Generator | None, *, shard: bool) -> int | None:
+def begin_epoch(
+    datapipe: Any, generator: torch.Generator | None, *, shard: bool, seed: int | None = None
+) -> int | None:
     """Seed the random parts of the graph, alike on all ranks; the seed is returned, for the workers' copies.
 
     Args:
         shard: give this rank its share here; else the workers' `sharding_init` does.
+        seed: known already, where an epoch goes on.
     """
-    seed = None
     if isinstance(datapipe, torch.utils.data.IterDataPipe):
-        drawn = torch.tensor(TorchRandom(generator).draw_seed())
-        if _is_distributed():
-            torch.distributed.broadcast(drawn, src=0, group=torch.distributed.new_group(backend="gloo"))
-        seed = int(drawn.item())
+        seed = _draw_shared_seed(generator) if seed is None else seed
         seed_graph(datapipe, seed)
     if shard:
         torch.utils.data.graph_settings.apply_sharding(datapipe, *_world())
     return seed
+
+
+def _draw_shared_seed(generator: torch.Generator | None) -> int:
+    drawn = torch.tensor(TorchRandom(generator).draw_seed())
+    if _is_distributed():
+        torch.distributed.broadcast(drawn, src=0, group=torch.distributed.new_group(backend="gloo"))
+    return int(drawn.item())
 
 
 def seed_graph(datapipe: Any, seed: int) -> None:

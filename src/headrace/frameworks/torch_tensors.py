@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from headrace.base.containers import map_leaves
 from headrace.base.errors import CollateError, CollateTypeError
 from headrace.base.optional import import_extra
+from headrace.base.warning import warn_user
 from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
 from headrace.frameworks.numpy_arrays import (
     check_equal_shapes,
@@ -170,21 +170,14 @@ def can_pin(pin_memory_device: str) -> bool:
     """Whether page-locked memory is to be had here; warns, as torch does, where it was asked for in vain."""
     accelerator = current_accelerator()
     if pin_memory_device:
-        warnings.warn(
+        warn_user(
             f"pin_memory_device={pin_memory_device!r} is ignored: memory is pinned for the current accelerator "
-            f"({accelerator or 'none found'}). Leave it out.",
-            stacklevel=4,
+            f"({accelerator or 'none found'}). Leave it out."
         )
     if accelerator is None:
-        warnings.warn(
-            "'pin_memory' argument is set as true but no accelerator is found, then pinned memory won't be used.",
-            stacklevel=4,
-        )
+        warn_user("'pin_memory' argument is set as true but no accelerator is found, then pinned memory won't be used.")
     elif accelerator == "mps":
-        warnings.warn(
-            "'pin_memory' argument is set as true but not supported on MPS, then pinned memory won't be used.",
-            stacklevel=4,
-        )
+        warn_user("'pin_memory' argument is set as true but not supported on MPS, then pinned memory won't be used.")
     return accelerator not in (None, "mps")
 
 

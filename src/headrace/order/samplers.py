@@ -8,9 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headrace.base.indices import Indices
+from headrace.base.indices import Indices, as_index_array
+from headrace.base.keys import derive_key
 from headrace.base.torch_identity import Adoptable, adopt
 from headrace.frameworks.framework import random_source
+from headrace.frameworks.numpy_arrays import as_array
+from headrace.order.draws import NaturalOrder, PickedOrder, UniformDraws, draw_by_weight, pick_by_weight
+from headrace.order.order import Order
+from headrace.order.permutation import Permutation, RepeatedPermutation
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -66,6 +71,10 @@ class SequentialSampler(ChunkedSampler):
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(length_of(self.data_source)))
+
+    def seeded(self, seed: int, epoch: int) -> Order:
+        """The order of an epoch as a function of the position; here, of nothing else."""
+        return NaturalOrder(length_of(self.data_source))
 
     def __len__(self) -> int:
         return length_of(self.data_source)
@@ -127,6 +136,15 @@ class RandomSampler(ChunkedSampler):
             if rest or self.generator is not None:
                 yield source.permutation(n)[:rest]
 
+    def seeded(self, seed: int, epoch: int) -> Order | None:
+        """The order of an epoch as a function of the position; None if a generator was given, for that one decides."""
+        if self.generator is not None:
+            return None
+        n = length_of(self.data_source)
+        if self.replacement:
+            return UniformDraws(n, self.num_samples, derive_key(seed, epoch, "draws with replacement"))
+        return RepeatedPermutation(n, self.num_samples, derive_key(seed, epoch, "shuffle"))
+
     def __len__(self) -> int:
         return self.num_samples
 
@@ -147,6 +165,16 @@ class SubsetRandomSampler(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         for i in random_source(self.generator, self.library).permutation(len(self.indices)).tolist():
             yield self.indices[i]
+
+    def seeded(self, seed: int, epoch: int) -> Order | None:
+        """The order of an epoch as a function of the position; None if keys are no ints, or a generator was given."""
+        if self.generator is not None:
+            return None
+        indices = as_index_array(as_array(self.indices) if hasattr(self.indices, "detach") else self.indices)
+        if indices is None:
+            return None
+        shuffle = Permutation(len(indices), derive_key(seed, epoch, "shuffle of given indices"))
+        return PickedOrder(indices.copy(), shuffle)  # what becomes of the user's list must not change a running epoch
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -190,6 +218,17 @@ class WeightedRandomSampler(ChunkedSampler):
     def chunks(self) -> Iterator[Indices]:
         source = random_source(self.generator, self.library)
         yield source.weighted(self.weights, self.num_samples, self.replacement)
+
+    def seeded(self, seed: int, epoch: int) -> Order | None:
+        """The order of an epoch as a function of the position; None if a generator was given, for that one decides.
+
+        Raises:
+            ValueError: a weight is negative or not finite, all are zero, or there are too few to draw from.
+        """
+        if self.generator is not None:
+            return None
+        order_by_weight = draw_by_weight if self.replacement else pick_by_weight
+        return order_by_weight(as_array(self.weights), self.num_samples, derive_key(seed, epoch, "draws by weight"))
 
     def __len__(self) -> int:
         return self.num_samples

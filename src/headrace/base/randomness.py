@@ -1,0 +1,150 @@
+"""Random numbers that belong to a sample: the same whoever makes it, and when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from headrace.base.generators import GENERATORS, GlobalGenerator
+from headrace.base.keys import derive_key
+from headrace.base.messages import Place
+from headrace.base.world import get_worker_info
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+T = TypeVar("T")
+
+
+class _Here(threading.local):
+    key: int | None = None  # of the sample at work
+    generator: Generator | None = None
+
+
+_here = _Here()
+
+
+def rng() -> Generator:
+    """The NumPy generator of the sample that is being made, for datasets and collate functions.
+
+    Guarantees: with `DataLoader(seed=...)`, what it gives is a function of the seed, the epoch and the position of the
+    sample alone: not of the number or kind of workers, nor of what other samples draw. It is the only source of
+    randomness that is repeatable under `engine="threads"`. Elsewhere it is one generator per thread, seeded from the
+    worker's seed or from NumPy's global generator.
+
+    Examples:
+        >>> from headrace import Dataset
+        >>> class Noisy(Dataset):
+        ...     def __getitem__(self, index):
+        ...         return index + rng().normal()
+    """
+    if _here.generator is None:
+        _here.generator = _make_generator(_here.key)
+    return _here.generator
+
+
+def _make_generator(key: int | None) -> Generator:
+    if key is not None:
+        return np.random.Generator(np.random.Philox(key=key))
+    worker = get_worker_info()
+    return np.random.default_rng(np.random.randint(2**63) if worker is None else worker.seed)
+
+
+def enter_sample(key: int | None) -> None:
+    """From now on, `rng` in this thread belongs to the sample of this key; to none if None."""
+    _here.key = key
+    _here.generator = None
+
+
+@contextmanager
+def own_samples() -> Iterator[None]:
+    """Whatever samples are entered, `rng` is as it was afterwards."""
+    before = _here.key, _here.generator
+    try:
+        yield
+    finally:
+        _here.key, _here.generator = before
+
+
+class SampleRandomness:
+    """Gives every sample random numbers of its own: through `rng`, and through the generators that user code knows.
+
+    Those are global, so they are seeded before each sample; but only those that are drawn from, which is learned from
+    the first batch. If a later batch is found to have drawn from another one, it is made again.
+
+    Args:
+        seed: of the loader.
+        shares_generators: whether other threads draw from the global generators: then they are left alone.
+        gives_back: whether the global generators are the training loop's: then each batch leaves them as they were.
+        repeats: whether a batch can be made again; if not, all generators are always seeded.
+    """
+
+    def __init__(
+        self, seed: int, *, shares_generators: bool = False, gives_back: bool = False, repeats: bool = True
+    ) -> None:
+        self._seed = seed
+        self._gives_back = gives_back
+        self._watched: tuple[GlobalGenerator, ...] = () if shares_generators else GENERATORS
+        self._used: set[GlobalGenerator] = set(self._watched)
+        self._learned: set[GlobalGenerator] | None = set() if repeats else None  # None: nothing more to learn
+        self._epoch = self._start = self._step = 0
+
+    def make(self, place: Place, make_batch: Callable[[], T]) -> T:
+        """What `make_batch` makes of the samples at a place."""
+        self._epoch, self._start, self._step = place
+        with own_samples():
+            if not self._gives_back:
+                return self._make(make_batch)
+            saved = [generator.save() for generator in self._watched]
+            try:
+                return self._make(make_batch)
+            finally:
+                for generator, state in zip(self._watched, saved, strict=True):
+                    generator.restore(state)
+
+    def _make(self, make_batch: Callable[[], T]) -> T:
+        if self._learned is not None:
+            batch = make_batch()
+            self._used, self._learned = self._learned, None
+            return batch
+        unused = [generator for generator in self._watched if generator not in self._used]
+        for generator in unused:
+            generator.settle()
+        before = [generator.glance() for generator in unused]
+        batch = make_batch()
+        found = [generator for generator, then in zip(unused, before, strict=True) if generator.glance() != then]
+        if not found:
+            return batch
+        self._used.update(found)
+        return make_batch()
+
+    def over(self, keys: Iterable[Any]) -> Iterator[Any]:
+        """The keys of a batch; what is drawn after one of them belongs to its sample, after the last to the batch."""
+        position = self._start
+        for key in keys:
+            self._enter(f"sample {position}")
+            before = None if self._learned is None else [generator.glance() for generator in self._watched]
+            yield key
+            if before is not None:
+                self._learn(before)
+            position += self._step
+        self.enter_batch()
+
+    def enter_batch(self) -> None:
+        """What is drawn from here on belongs to the batch as a whole."""
+        self._enter(f"batch {self._start}")
+
+    def _enter(self, purpose: str) -> None:
+        key = derive_key(self._seed, self._epoch, purpose)
+        enter_sample(key)
+        for generator in self._used:
+            generator.seed(key)
+
+    def _learn(self, before: list[Any]) -> None:
+        changed = [g for g, then in zip(self._watched, before, strict=True) if g.glance() != then]
+        if self._learned is not None:
+            self._learned.update(changed)

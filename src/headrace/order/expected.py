@@ -1,0 +1,189 @@
+"""What all ranks together are to get in an epoch, by arithmetic alone: nothing is loaded, and nothing dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.base.indices import Indices
+from headrace.order.course import Course
+from headrace.order.order import BatchOrder, Order
+from headrace.order.replayed_course import ReplayedCourse
+from headrace.order.seeded_course import SeededCourse
+from headrace.order.shard import Shard
+
+_CHUNK = 2**14  # keys at a time
+
+
+class ExpectedKeys(Protocol):
+    """The keys of one epoch, in any order, as arrays or lists of some at a time."""
+
+    def whole(self) -> Iterable[Any]:
+        """From its beginning to its end."""
+        ...
+
+    def rest(self) -> Iterable[Any] | None:
+        """From where it was gone on with; None if that is not known."""
+        ...
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether `whole` holds only if all parts of the epoch ran on as many ranks."""
+        ...
+
+    def n_dropped(self) -> int:
+        """How many samples no rank gets, to make batches full and ranks even."""
+        ...
+
+    def n_doubled(self) -> int:
+        """How many come a second time, to make ranks even."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """Keys that are known beforehand, though not their order.
+
+    Args:
+        keys: may be iterated several times.
+        starts: whether the epoch begins at its beginning.
+    """
+
+    keys: Iterable[Any]
+    starts: bool
+    is_guess = False
+
+    def whole(self) -> Iterator[Any]:
+        keys = self.keys
+        if isinstance(keys, (range, np.ndarray)):
+            yield from (keys[start : start + _CHUNK] for start in range(0, len(keys), _CHUNK))
+            return
+        remaining = iter(keys)
+        while chunk := list(islice(remaining, _CHUNK)):
+            yield chunk
+
+    def rest(self) -> Iterator[Any] | None:
+        return self.whole() if self.starts else None
+
+    def n_dropped(self) -> int:
+        return 0
+
+    def n_doubled(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class DealtOrder:
+    """The keys of an order that is dealt to ranks from a position on.
+
+    Args:
+        shares: how many items each rank gets: samples, or batches of a `BatchOrder`.
+    """
+
+    order: Order | BatchOrder
+    position: int
+    shares: tuple[int, ...]
+    is_guess: bool = False
+
+    def whole(self) -> Iterator[Indices]:
+        yield from self._between(0, self.position)
+        yield from self.rest()
+
+    def rest(self) -> Iterator[Indices]:
+        world, all_have = len(self.shares), min(self.shares)
+        yield from self._between(self.position, self.position + all_have * world)
+        for rank, share in enumerate(self.shares):
+            yield self._at(self.position + rank + world * np.arange(all_have, share, dtype=np.int64))
+
+    def n_dropped(self) -> int:
+        world = len(self.shares)
+        return sum(
+            len(self._at(np.arange(self.position + rank + world * share, len(self.order), world, dtype=np.int64)))
+            for rank, share in enumerate(self.shares)
+        )
+
+    def n_doubled(self) -> int:
+        end = self.position + sum(self.shares)
+        return sum(map(len, self._between(max(self.position, len(self.order)), end)))
+
+    def _between(self, start: int, end: int) -> Iterator[Indices]:
+        for first in range(start, end, _CHUNK):
+            yield self._at(np.arange(first, min(first + _CHUNK, end), dtype=np.int64))
+
+    def _at(self, positions: Indices) -> Indices:
+        """The keys at positions, which go round again where they lie past the end."""
+        if not len(positions):
+            return positions
+        positions = positions % len(self.order)
+        order: Any = self.order
+        if not hasattr(order, "batch"):
+            keys: Indices = order.at(positions)
+            return keys
+        return np.concatenate([order.batch(number) for number in positions.tolist()])
+
+
+def expected_keys(course: Course, epoch: int, position: int) -> ExpectedKeys | None:
+    """What is to come in the epoch that a course has begun; None if only its sampler knows.
+
+    Args:
+        position: where it was begun: of the item in the order, or the number of the batch where there is no order.
+    """
+    if isinstance(course, SeededCourse):
+        return _dealt(course, epoch, position)
+    if isinstance(course, ReplayedCourse):
+        keys = _settled_keys(course._index_sampler)
+        return None if keys is None else KnownKeys(keys, starts=position == 0)
+    return None
+
+
+def _dealt(course: SeededCourse, epoch: int, position: int) -> DealtOrder | None:
+    order = course._order(epoch)
+    if order is None:
+        return None
+    n = len(order)
+    if position > n:  # the last batches had been given, and were not full, or filled up
+        shares = _shares(course, n)
+        return DealtOrder(order, min(position, sum(shares)), (0,) * len(shares), is_guess=True)
+    return DealtOrder(order, position, _shares(course, n - position))
+
+
+def _shares(course: SeededCourse, n: int) -> tuple[int, ...]:
+    """How many of n items each rank gets."""
+    shard: Shard = course._shard
+    size = course._batch_size or 1
+    shares = [replace(shard, rank=rank).size(n, size) for rank in range(shard.world)]
+    if course._drop_last and course._batch_size is not None:
+        shares = [share - share % size for share in shares]
+    return tuple(shares)
+
+
+def _settled_keys(index_sampler: Any) -> Any:
+    """The keys of torch's or headrace's own samplers whose draws decide nothing but the order; None for others."""
+    if not _is_known(index_sampler):
+        return None
+    match type(index_sampler).__name__:
+        case "BatchSampler":
+            keys = _settled_keys(index_sampler.sampler)
+            is_cut = index_sampler.drop_last and keys is not None and len(keys) % index_sampler.batch_size
+            return None if is_cut else keys
+        case "SequentialSampler":
+            return range(len(index_sampler.data_source))
+        case "RandomSampler" if not index_sampler.replacement:
+            n = len(index_sampler.data_source)
+            return range(n) if index_sampler.num_samples == n else None
+        case "SubsetRandomSampler":
+            return list(index_sampler.indices)
+        case _:
+            return None
+
+
+def _is_known(sampler: Any) -> bool:
+    return type(sampler).__module__ in (
+        "headrace.order.samplers",
+        "headrace.order.batch_sampler",
+        "torch.utils.data.sampler",
+    )

@@ -1,0 +1,257 @@
+"""torch's meaning of an epoch: samplers draw as they do in torch. To go on in the middle, they draw again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from itertools import islice
+from typing import Any
+
+from headrace.base.errors import StateError
+from headrace.base.generators import GENERATORS
+from headrace.base.progress import Progress
+from headrace.base.state import (
+    check_ahead,
+    check_counts,
+    check_equal,
+    load_generator,
+    load_generators,
+    save_generator,
+    save_generators,
+)
+from headrace.base.warning import warn_user
+from headrace.order.batch_order_sampler import BatchOrderSampler
+from headrace.order.plan import is_settled, plan_keys
+
+_REPLAYED = ("at_iter", "at_first", "epochs", "samplers", "given", "drawn", "has_ended")
+
+
+class ReplayedCourse:
+    """The keys that a sampler or batch sampler yields.
+
+    A sampler with `state_dict` and `load_state_dict` is asked for its state after each batch. Of others, it is noted
+    which random numbers they found; they find the same again, and what they drew before is drawn and left out.
+
+    Args:
+        index_sampler: what is iterated in each epoch.
+        generator: of the user's, that it may draw from, besides those that samplers have themselves.
+        describe: tells what a saved place must agree with.
+    """
+
+    def __init__(self, index_sampler: Any, generator: Any, describe: Callable[[], dict[str, Any]]) -> None:
+        self._index_sampler = index_sampler
+        self._parts = [part for part in (index_sampler, getattr(index_sampler, "sampler", None)) if part is not None]
+        own = [generator, *(getattr(part, "generator", None) for part in self._parts)]
+        self._generators = list({id(generator): generator for generator in own if generator is not None}.values())
+        self._describe = describe
+
+    def begin(self, progress: Progress) -> Iterator[Any]:
+        if progress.start.get("replay") is not None:
+            return self._replay(progress)
+        keys = FollowedKeys(self, progress)
+        for _ in islice(keys, progress.start.get("seek", 0)):
+            pass
+        return keys
+
+    def restore(self, start: Mapping[str, Any]) -> None:
+        for generator, saved in zip(self._generators, start.get("generators", ()), strict=False):
+            load_generator(generator, saved)
+        self._set_epochs(start.get("epochs", ()))
+        self._load_samplers(start.get("samplers", ()))
+
+    def _replay(self, progress: Progress) -> Iterator[Any]:
+        """Draw what was drawn, for the eyes of the sampler only: the global generators are left as they are now."""
+        replay = progress.start["replay"]
+        given, ahead = replay["given"], {replay["given"] + number for number in progress.start.get("ahead", ())}
+        live = save_generators()
+        try:
+            self._set_generators(replay["at_iter"] or replay["at_first"])
+            self._set_epochs(replay["epochs"])
+            self._load_samplers(replay["samplers"])
+            keys = FollowedKeys(self, progress, known=replay)
+            self._set_generators(replay["at_first"])
+            if any(state is not None for state in replay["samplers"]):
+                keys.drawn = given
+                n_pending = max(ahead, default=given - 1) + 1 - given
+            else:
+                for _ in islice(keys, given):
+                    pass
+                n_pending = replay["drawn"] - given
+            drawn = list(islice(keys, n_pending + replay["has_ended"]))  # a last batch that is dropped is drawn, too
+            keys.pending = iter([key for i, key in enumerate(drawn, given) if i not in ahead])
+            return keys
+        finally:
+            load_generators(live)
+
+    def _set_generators(self, saved: Mapping[str, Any]) -> None:
+        load_generators(saved["global"])
+        for generator, state in zip(self._generators, saved["own"], strict=True):
+            load_generator(generator, state)
+
+    def _set_epochs(self, epochs: Any) -> None:
+        for part, epoch in zip(self._parts, epochs, strict=False):
+            if epoch is not None:
+                part.set_epoch(epoch)
+
+    def _load_samplers(self, states: Any) -> None:
+        for part, state in zip(self._parts, states, strict=False):
+            if state is not None:
+                part.load_state_dict(deepcopy(state))
+
+    def sampler_states(self) -> list[Any]:
+        """What the samplers tell of themselves; None for those that know no state."""
+        return [deepcopy(part.state_dict()) if _knows_state(part) else None for part in self._parts]
+
+    def snapshot(self) -> dict[str, Any]:
+        """The generators that a sampler may draw from, as they are now."""
+        return {"global": save_generators(), "own": self._own_generators()}
+
+    def _own_generators(self) -> list[Any]:
+        return [save_generator(generator) for generator in self._generators]
+
+    def epochs(self) -> list[int | None]:
+        """The epochs that samplers were told, where they were."""
+        return [
+            part.epoch if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) else None
+            for part in self._parts
+        ]
+
+    def save(self, progress: Progress) -> dict[str, Any]:
+        saved: dict[str, Any] = {"described": self._describe()}
+        if progress.is_over or progress.keys is None:
+            return {
+                **saved,
+                "generators": self._own_generators(),
+                "epochs": self.epochs(),
+                "samplers": self.sampler_states(),
+            }
+        ahead = sorted(number - progress.batches for number in progress.ahead)
+        return {**saved, "replay": progress.keys.replay(), "ahead": ahead}
+
+    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+        check_equal(start["described"], self._describe())
+        check_ahead(start)
+        if is_edge:
+            return
+        if start.get("seek") is not None:
+            return
+        missing = [name for name in _REPLAYED if name not in start["replay"]]
+        if missing or "ahead" not in start:
+            raise StateError(f"The state is damaged: {missing or 'ahead'} is missing in it.")
+        check_counts(start["replay"], "given", "drawn")
+
+    def seek(self, batch: int) -> dict[str, Any]:
+        return {"described": self._describe(), "seek": batch}
+
+    def n_batches(self, epoch: int) -> int:
+        return len(self._index_sampler)
+
+    def iterate(self) -> Iterator[Any]:
+        """A new iteration over the sampler."""
+        return plan_keys(self._index_sampler)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all draws of an epoch are done with its first key."""
+        return is_settled(self._index_sampler)
+
+
+class FollowedKeys:
+    """The keys of one epoch, and what is needed to draw them again.
+
+    Args:
+        known: what was noted of the epoch when it began, in another life.
+    """
+
+    def __init__(self, course: ReplayedCourse, progress: Progress, known: Mapping[str, Any] | None = None) -> None:
+        self._course = course
+        self._progress = progress
+        self._epochs = course.epochs() if known is None else known["epochs"]
+        before = course.snapshot()
+        self._keys = course.iterate()
+        # Most samplers draw nothing before the first key is asked for.
+        self._at_iter = (before if before != course.snapshot() else None) if known is None else known["at_iter"]
+        self._at_first = None if known is None else known["at_first"]
+        self.pending: Iterator[Any] = iter(())
+        self.drawn = 0
+        self._has_ended = False
+        states = course.sampler_states()
+        self._states: deque[tuple[int, list[Any]]] | None = None
+        if any(state is not None for state in states):
+            self._states = deque([(0 if known is None else known["given"], states)])
+        self._watch = None if course.is_settled or self._states is not None else _DrawWatch()
+
+    def __iter__(self) -> FollowedKeys:
+        return self
+
+    def __next__(self) -> Any:
+        for key in self.pending:
+            return key
+        if self._at_first is None:
+            self._at_first = self._course.snapshot()
+        try:
+            key = next(self._keys) if self._watch is None else self._watch.follow(self._keys)
+        except StopIteration:
+            self._has_ended = True
+            raise
+        self.drawn += 1
+        if self._states is not None:
+            self._states.append((self.drawn, self._course.sampler_states()))
+            while self._states[0][0] < self._progress.batches:
+                self._states.popleft()
+        return key
+
+    def replay(self) -> dict[str, Any]:
+        """What brings the drawing to where the loop is."""
+        if self._watch is not None:
+            self._watch.tell()
+        given = self._progress.batches
+        return {
+            "at_iter": self._at_iter,
+            "at_first": self._course.snapshot() if self._at_first is None else self._at_first,
+            "epochs": self._epochs,
+            "samplers": self._states_at(given),
+            "given": given,
+            "drawn": max(self.drawn, given),
+            "has_ended": self._has_ended,
+        }
+
+    def _states_at(self, batch: int) -> list[Any]:
+        if self._states is None:
+            return []
+        return next(states for drawn, states in self._states if drawn == batch)
+
+
+class _DrawWatch:
+    """Finds out if a sampler draws as it goes from generators that others use, too: then it cannot be replayed."""
+
+    def __init__(self) -> None:
+        self._left: list[Any] | None = None
+        self._is_disturbed = False
+        self._has_told = False
+
+    def follow(self, keys: Iterator[Any]) -> Any:
+        found = [generator.glance() for generator in GENERATORS]
+        key = next(keys)
+        left = [generator.glance() for generator in GENERATORS]
+        if self._left is not None:
+            trios = zip(self._left, found, left, strict=True)
+            self._is_disturbed |= any(before != then and then != after for before, then, after in trios)
+        self._left = left
+        return key
+
+    def tell(self) -> None:
+        if self._is_disturbed and not self._has_told:
+            self._has_told = True
+            warn_user(
+                "The sampler draws random numbers as it goes, from a generator that others draw from in between: a "
+                "state cannot bring it back to the same place. Pass seed=, or give the sampler state_dict() and "
+                "load_state_dict(), or a generator of its own."
+            )
+
+
+def _knows_state(part: Any) -> bool:
+    if isinstance(part, BatchOrderSampler):
+        return False  # its epoch and the number of batches tell more: after the last one, the epoch is not over yet
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
