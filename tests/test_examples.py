@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -88,11 +89,18 @@ def test_callback() -> None:
 
 
 def test_worker_info() -> None:
-    """M3.3, in the main process."""
+    """M3.3, in the main process; and what the information is good for in workers."""
     lines = run("worker_info.py")
     expected = vectors(*(f"{row} [-1, -1, -1, -1]" for row in (*THREE_BATCHES, "[12, 13, 14, 15]")))
-    assert section(lines, "MyMapDataset:", 4) == expected
-    assert section(lines, "MyIterableDataset:", 4) == expected
+    assert section(lines, "MyMapDataset, no workers:", 4) == expected
+    assert section(lines, "MyIterableDataset, no workers:", 4) == expected
+    logs = section(lines, "Two workers, each with a log of its own:", 2)
+    assert logs == ["  worker-0.log: ['0', '1', '4', '5']", "  worker-1.log: ['2', '3', '6', '7']"]
+    changed = section(lines, "Two workers that changed their copies of the dataset:", 2)
+    assert changed == [
+        "  ('a from worker 0 of 2', 'b from worker 0 of 2')",
+        "  ('c from worker 1 of 2', 'd from worker 1 of 2')",
+    ]
 
 
 def test_workers() -> None:
@@ -123,9 +131,12 @@ def test_survive_failures() -> None:
     lines = run("survive_failures.py")
     assert "  ValueError: picture 5 is broken" in lines
     assert "  worker, batch and sample are named: True" in lines
-    skipped = section(lines, 'on_error="skip" leaves the sample out:', 4)
+    skipped = section(lines, 'on_error="skip" leaves the sample out:', 5)
     assert skipped[:3] == vectors("[0, 1, 2, 3]", "[4, 6, 7]", "[ 8,  9, 10, 11]")
-    assert skipped[3] == "  sample 5 of batch 1, in worker 1: ValueError: picture 5 is broken"
+    assert skipped[3] == (
+        "  Warning: on_error='skip' leaves out what raises, here sample 5 in batch 1: ValueError: picture 5 is broken"
+    )
+    assert skipped[4] == "  sample 5 of batch 1, in worker 1: ValueError: picture 5 is broken"
     assert section(lines, 'on_worker_death="restart" does the work again:', 3) == vectors(*THREE_BATCHES)
     assert lines[-1] == "  a worker was killed: True"
 
@@ -179,6 +190,70 @@ def check_balance(lines: list[str]) -> None:
     [shares] = [re.findall(r"(\d+)%", line) for line in lines if line.startswith("Over 1000 epochs")]
     assert len(shares) == 2
     assert all(46 <= int(share) <= 54 for share in shares)
+
+
+def test_bucket_batches() -> None:
+    """M5.7."""
+    lines = run("bucket_batches.py")
+    at_random, by_length, by_tokens = (int(match[1]) for line in lines if (match := re.search(r"(\d+)% padding", line)))
+    assert at_random > 60
+    assert max(by_length, by_tokens) < 10
+    [largest] = [int(match[1]) for line in lines if (match := re.match(r"At most 1000 .* largest of (\d+) ", line))]
+    assert 900 < largest <= 1000
+    assert lines[-2:] == ["  state: {'seed': 0, 'epoch': 0, 'batch': 70}", "  every sentence came once: True"]
+
+
+def test_class_batches() -> None:
+    """M5.7."""
+    lines = run("class_batches.py")
+    assert lines[0] == "66 pictures, 6 batches"
+    assert all(len(set(re.findall(r"person (\d+)", line))) == 4 for line in lines[1:7])
+    assert lines[7].endswith(": True")
+    assert lines[-2:] == ["  person 5 comes: False", "  a picture comes twice in a batch: False"]
+
+
+def test_pack_sequences() -> None:
+    lines = run("pack_sequences.py")
+    cut = section(lines, "Cut where a row is full:", 6)
+    assert (
+        cut[0]
+        == "  tokens: [11, 12, 13, 14, 15, 21, 22, 31] [32, 33, 34, 35, 36, 37, 41, 42] [43, 0, 0, 0, 0, 0, 0, 0]"
+    )
+    assert cut[4] == "  cu_seqlens: [0, 5, 7, 8, 14, 16, 17, 24]"
+    assert lines.count("  unpacked, they are the documents: True") == 2
+    [error] = [line for line in lines if line.startswith("  CollateError: ")]
+    assert "drop_others=True" in error
+
+
+def test_resume() -> None:
+    """M4.2, for datasets by key."""
+    lines = run("resume.py")
+    first, second = (json.loads(numbers) for numbers in re.findall(r"\[.*?\]", lines[0]))
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert first != second
+    steps = section(lines, "Stopped after two steps of the first epoch:", 2)
+    assert steps == [f"  step {first[0]} {first[1]}", f"  step {first[2]} {first[3]}"]
+    assert "Gone on, with two workers: " + " ".join(map(str, first[4:])) in lines
+    assert sum(line.endswith(": True") for line in lines) == 4
+    assert lines[-2] == f"Larger batches go on with the same sample: {first[4:8]} {first[8:]}"
+    assert lines[-1] == f"Straight to batch 2: {second[8:]}"
+
+
+def test_ranks() -> None:
+    lines = run("ranks.py")
+    sizes = {
+        name: rest.split() for name, _, rest in (line.partition(": ") for line in lines) if name.startswith("even")
+    }
+    assert sizes == {
+        "even='drop'": ["10+10+5"] * 4,
+        "even='pad'": ["10+10+6"] * 4,
+        "even='repeat'": ["10+10+10"] * 4,
+        "even='allow'": ["10+10+6"] * 3 + ["10+10+5"],
+    }
+    assert sum("each exactly once over 4 ranks" in line for line in lines) == 4
+    assert sum("each exactly once over 2 ranks" in line for line in lines) == 2
+    assert "Every sample came once: True" in lines
+    assert lines[-1].endswith("103 samples expected, 103 delivered, each exactly once over 3 ranks.")
 
 
 def test_arguments() -> None:

@@ -179,18 +179,22 @@ class Lanes:
 
     def __init__(self, lines, choose, capacity):
         self.workers = len(lines)
-        self.capacity = capacity
+        self.capacity = self.depth = capacity
         self.lines = [deque(line) for line in lines]
         self.choose = choose
         self.inboxes = [deque() for _ in lines]
         self.in_flight = 0
         self.most_in_flight = 0
+        self.flushed = 0  # of the tasks that are in flight now
         self.closed = 0
 
-    def submit(self, task):
+    def submit(self, task, *, more=False):
         self.inboxes[task.lane].append(task)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+    def flush(self):
+        self.flushed = self.in_flight
 
     def receive(self):
         lane = self.choose([lane for lane, inbox in enumerate(self.inboxes) if inbox])
@@ -305,10 +309,10 @@ def test_keys_that_cannot_be_sent_are_an_error_in_their_turn(works_ahead):
     """And the batches before and after them are not lost."""
 
     class Picky(Lanes):
-        def submit(self, task):
+        def submit(self, task, *, more=False):
             if task.keys == "bad":
                 raise TypeError("cannot be sent")
-            super().submit(task)
+            super().submit(task, more=more)
 
     engine = Picky([list("abcd")], max, 2)
     engine.works_ahead = works_ahead

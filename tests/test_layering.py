@@ -15,19 +15,25 @@ from tests.needs import needs_torch
 
 EVERYTHING = {
     "arguments",
+    "assembly",
     "base",
     "batch",
     "data",
     "dealing",
     "deliver",
     "engines",
+    "epochs",
     "flow",
     "frameworks",
+    "insight",
     "loader",
     "order",
     "preparing",
     "reorder",
+    "sources",
+    "streams",
     "transport",
+    "window_flow",
 }
 
 # Each part of the library, and the other parts that it may import.
@@ -36,23 +42,38 @@ MAY_IMPORT = {
     "frameworks": {"base"},
     # The stages: none imports another.
     "order": {"base", "frameworks"},
+    "sources": {"base"},
     "data": {"base", "frameworks"},
     "batch": {"base", "frameworks"},
     "transport": {"base", "frameworks"},
     "deliver": {"base", "frameworks"},
+    "insight": {"base", "order"},
+    # Streams put sources in an order; they are datasets, too.
+    "streams": {"base", "data", "order", "sources"},
     # What runs them.
     "reorder": {"base"},
     "dealing": set(),
-    "engines": {"base", "frameworks", "data", "batch", "transport"},
+    "engines": {"base", "frameworks", "data", "batch", "streams", "transport"},
     "flow": {"base", "engines", "reorder", "dealing"},
+    "window_flow": {"base", "engines", "sources", "streams"},
     "preparing": {"base", "engines", "deliver"},
-    "arguments": {"batch"},
+    "arguments": {"base", "batch"},
+    # The loader is known to these two by its type only.
+    "assembly": EVERYTHING - {"arguments", "assembly", "epochs", "sources"},
+    "epochs": EVERYTHING - {"arguments", "epochs", "sources"},
     "loader": EVERYTHING - {"loader"},
     "testing": {"base", "data", "engines"},
     "__init__": EVERYTHING,
 }
 # The only modules that import an optional dependency, and name its extra where it is missing.
-HOMES = {"torch": "frameworks/torch_*.py", "jax": "frameworks/jax_arrays.py"}
+HOMES = {
+    "PIL": "sources/tar_decoders.py",
+    "fsspec": "sources/*.py",
+    "jax": "frameworks/jax_arrays.py",
+    "psycopg": "sources/postgres.py",
+    "pyarrow": "sources/arrow*.py",
+    "torch": "frameworks/torch_*.py",
+}
 # Of the engines, the flow may know the protocol only.
 FLOW_KNOWS = {"headrace.engines.engine"}
 

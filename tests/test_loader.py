@@ -617,11 +617,11 @@ def test_a_loader_with_persistent_workers_can_be_pickled():
 @pytest.mark.parametrize("persistent", [True, False])
 def test_prepared_batches_of_several_epochs(workers, persistent, monkeypatch):
     """As with `pin_memory` and an accelerator, or with a `device`: a thread prepares what the workers made."""
-    from headrace import loader as loader_module
+    from headrace import epochs
     from headrace.deliver.device import Delivery
 
     delivery = Delivery(prepare=lambda batch: np.asarray(batch) * 10, finish=lambda batch: batch + 1)
-    monkeypatch.setattr(loader_module, "plan_delivery", lambda pin, device: delivery)
+    monkeypatch.setattr(epochs, "plan_delivery", lambda pin, device: delivery)
     loader = DataLoader(range(5), batch_size=2, persistent_workers=persistent, **workers)
     for _ in range(3):
         assert as_lists(loader) == [[1, 11], [21, 31], [41]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from headrace import (
+    BucketBatchSampler,
+    ClassBatchSampler,
     CollateError,
     DataLoader,
     Dataset,
@@ -24,6 +27,7 @@ from headrace import (
     class_weights,
     get_worker_info,
     pad_collate,
+    sample_lengths,
 )
 from tests.engines.jobs import start_helpers_of_multiprocessing
 from tests.needs import HAS_TORCH, as_lists, needs_torch
@@ -361,18 +365,63 @@ def test_m4_2_the_batch_size_of_an_iterable_is_one_argument(batch_size):
     assert batches == [TWELVE[i : i + batch_size] for i in range(0, 12, batch_size)]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"shuffle": True}, {"num_workers": 2}, {"num_workers": 2, "engine": "threads"}, {"batch_size": 5}],
+    ids=["shuffling", "multi-processing", "threads", "batch size"],
+)
+def test_m4_2_of_a_map_each_is_one_argument_and_survives_a_resume(options):
+    def make_loader(**others):
+        shuffled = {"shuffle": options.get("shuffle", False), "seed": 11}
+        return DataLoader(MyMapDataset(list(range(40))), **{"batch_size": 3, **shuffled, **others})
+
+    undisturbed = list(chain(*as_lists(make_loader())))
+    stopped = make_loader()
+    batches = iter(stopped)
+    first = [*as_lists(islice(batches, 4))]
+    state = json.loads(json.dumps(stopped.state_dict()))
+    with make_loader(**options) as resumed:
+        resumed.load_state_dict(state)
+        rest = as_lists(resumed)
+    assert list(chain(*first, *rest)) == undisturbed
+    assert len(rest[0]) == options.get("batch_size", 3)
+    assert (undisturbed == list(range(40))) == ("shuffle" not in options)
+
+
+class EvensFirst(Sampler):
+    def __iter__(self):
+        return iter([*range(0, 12, 2), *range(1, 12, 2)])
+
+    def __len__(self):
+        return 12
+
+
 def test_m4_3_sampler_and_batch_sampler_decide_the_order():
-    class EvensFirst(Sampler):
-        def __iter__(self):
-            return iter([*range(0, 12, 2), *range(1, 12, 2)])
-
-        def __len__(self):
-            return 12
-
     dataset = MyMapDataset(TWELVE)
     loader = DataLoader(dataset, batch_size=4, sampler=EvensFirst())
     assert as_lists(loader) == [[0, 2, 4, 6], [8, 10, 1, 3], [5, 7, 9, 11]]
     assert as_lists(DataLoader(dataset, batch_sampler=[[3, 8, 1, 5], [9, 2, 0, 4]])) == [[3, 8, 1, 5], [9, 2, 0, 4]]
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda: {"sampler": EvensFirst(), "batch_size": 2},
+        lambda: {"sampler": RandomSampler(TWELVE), "batch_size": 2},
+        lambda: {"sampler": WeightedRandomSampler(TWELVE, 12), "batch_size": 2},
+        lambda: {"batch_sampler": [[3, 8, 1, 5], [9, 2, 0, 4], [7], [11, 10, 6]]},
+    ],
+    ids=["a user's", "random", "weighted", "a user's batches"],
+)
+def test_m4_3_whatever_decides_it_the_order_survives_a_resume(order, seed):
+    loader = DataLoader(MyMapDataset(TWELVE), seed=seed, **order())
+    batches = iter(loader)
+    next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = DataLoader(MyMapDataset(TWELVE), seed=seed, **order())
+    resumed.load_state_dict(state)
+    assert as_lists(resumed) == as_lists(batches)
 
 
 def test_m4_4_each_batch_is_padded_to_its_own_longest_item():
@@ -576,6 +625,44 @@ def test_m5_6_within_a_class_every_sample_has_the_same_chance():
     sampler = WeightedRandomSampler(class_weights(IMBALANCED_LABELS), 40_000, generator=np.random.default_rng(7))
     share = np.bincount(list(sampler), minlength=10) / 40_000
     assert np.allclose(share, [0.0625] * 8 + [0.25] * 2, atol=0.009)
+
+
+def test_m5_6_more_weights_than_torch_can():
+    n = 2**24 + 1
+    weights = np.zeros(n, dtype=np.float32)
+    weights[[0, -1]] = 0.5
+    loader = DataLoader(range(n), batch_size=100, sampler=WeightedRandomSampler(weights, 2000), seed=1)
+    drawn = np.concatenate([np.asarray(batch) for batch in loader])
+    assert set(drawn.tolist()) == {0, n - 1}
+    assert abs((drawn == 0).mean() - 0.5) < 0.045  # four standard deviations
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_m5_7_similar_lengths_together(seed):
+    sentences = [[1] * n for n in np.random.default_rng(0).integers(1, 100, 1000)]
+    sampler = BucketBatchSampler(sample_lengths(sentences), batch_size=10)
+
+    def padding(**batching):
+        batches = list(DataLoader(sentences, collate_fn=pad_collate(), seed=seed, **batching))
+        assert sum(len(lengths) for _, lengths in batches) == 1000
+        return 1 - sum(np.asarray(lengths).sum() for _, lengths in batches) / sum(
+            x.shape[0] * x.shape[1] for x, _ in batches
+        )
+
+    assert padding(batch_sampler=sampler) < 0.03
+    assert padding(batch_size=10, shuffle=True) > 0.4
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_m5_7_the_same_persons_pictures_together(seed):
+    people = np.random.default_rng(0).integers(0, 20, 400)
+    loader = DataLoader(TensorDataset(np.arange(400), people), batch_sampler=ClassBatchSampler(people, 4, 5), seed=seed)
+    batches = [(np.asarray(pictures), np.asarray(persons)) for pictures, persons in loader]
+    assert len(batches) == 20
+    for pictures, persons in batches:
+        assert len(set(pictures.tolist())) == 20
+        assert [len(set(group)) for group in persons.reshape(4, 5).tolist()] == [1] * 4
+        assert len(set(persons.tolist())) == 4
 
 
 @needs_torch

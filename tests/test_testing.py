@@ -76,6 +76,7 @@ def test_dying_datasets_keep_their_worker(monkeypatch):
         next(iterator)
 
 
+@pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly")
 def test_dying_datasets_may_die_once(tmp_path):
     dataset = DyingDataset("abc", {1: "kill", 2: "exit"}, once_in=tmp_path)
     loader = DataLoader(dataset, num_workers=1, on_worker_death="restart")

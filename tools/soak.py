@@ -342,6 +342,7 @@ def soak(seed: int, minutes: float, only: int | None) -> int:
     forkserver.ensure_running()
     signal.signal(signal.SIGALRM, take_too_long)
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", message=".*Another one takes its place")  # that is what is tried
     warnings.filterwarnings("ignore", message="Workers . and . return the same batches")
     before, warm = resources(), None
     started, told_at = time.monotonic(), time.monotonic()

@@ -2,10 +2,13 @@
 
 order/        which samples, in which order: samplers, batch samplers, the plan of an epoch
 data/         datasets: the abstract ones, combinations of others, whole batches at once
+sources/      files, object stores and databases, cut into blocks that can be read alone
+streams/      sources read in windows, and what is done to their rows
 batch/        samples into batches: fetching, collating, padding
 engines/      what runs the tasks: this process, threads, worker processes
 transport/    how batches get from a worker process to the loader: shared memory and messages
 flow.py       the loop that sends tasks out and brings batches back, with dealing.py and reorder.py
+window_flow.py  the same for the windows of streams
 deliver/      the iterator that the training loop holds, pinned memory, devices
 frameworks/   NumPy, torch and JAX as outputs of the same core
 base/         errors, messages, containers, seeds, optional imports
@@ -51,6 +54,16 @@ from headrace.order.samplers import (
     WeightedRandomSampler,
 )
 from headrace.order.weights import class_weights
+from headrace.streams.readers import (
+    read_arrow,
+    read_csv,
+    read_jsonl,
+    read_parquet,
+    read_sql,
+    read_tar,
+    read_text,
+)
+from headrace.streams.stream import Stream
 
 __all__ = [
     "BadSample",
@@ -80,6 +93,7 @@ __all__ = [
     "SharedList",
     "StackDataset",
     "StateError",
+    "Stream",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
@@ -97,6 +111,13 @@ __all__ = [
     "pack_collate",
     "pad_collate",
     "random_split",
+    "read_arrow",
+    "read_csv",
+    "read_jsonl",
+    "read_parquet",
+    "read_sql",
+    "read_tar",
+    "read_text",
     "register_collate",
     "rng",
     "sample_lengths",

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.assembly import base_seed_of, make_engine, make_flow, make_job, promised_length, seed_datapipe, sized
 from headrace.base.errors import StateError
-from headrace.base.keys import derive_key
-from headrace.base.optional import loaded
 from headrace.base.progress import LaneProgress, Progress
 from headrace.base.state import VERSION, check_counts
 from headrace.base.warning import warn_user
-from headrace.batch.collate import default_collate, default_convert, taught_types
-from headrace.data.dataset import is_datapipe
 from headrace.deliver.device import plan_delivery
-from headrace.deliver.iterator import LoaderIterator, PromisedLength
+from headrace.deliver.iterator import LoaderIterator
 from headrace.deliver.pinning import pin_function
 from headrace.deliver.skipped import SkippedSamples
 from headrace.engines.duplicates import DuplicateWatch
-from headrace.engines.engine import Engine, Job
-from headrace.engines.inline import InlineEngine
-from headrace.engines.threads import ThreadEngine
+from headrace.engines.engine import Engine
 from headrace.flow import Flow
-from headrace.frameworks.framework import random_source, resolve_output
-from headrace.insight.audit import Audit, EpochAccount
-from headrace.insight.epoch_audit import Part
+from headrace.insight.audit import Audit
 from headrace.order.course import Course
-from headrace.order.expected import KnownKeys, expected_keys
-from headrace.order.seeded_course import SeededCourse
 from headrace.order.stream_course import StreamCourse
 from headrace.preparing import PreparingEngine
+from headrace.window_flow import WindowFlow
 
 if TYPE_CHECKING:
     from headrace.loader import DataLoader
-
-_SEED_BITS = 2**63 - 1
 
 
 @dataclass
@@ -45,7 +35,7 @@ class _Running:
 
     iterator: LoaderIterator
     engine: Engine
-    flow: Flow
+    flow: Flow | WindowFlow
     duplicates: DuplicateWatch | None
 
 
@@ -156,17 +146,17 @@ class Epochs:
     ) -> LoaderIterator:
         pin = pin_function(loader.pin_memory_device) if loader.pin_memory else None
         goes_on = state is not None and state["base_seed"] is not None
-        progress.shared_seed = _seed_datapipe(
+        progress.shared_seed = seed_datapipe(
             loader, state.get("shared_seed") if state is not None and goes_on else None
         )
         progress.keys = keys = self.course.begin(progress)
-        progress.base_seed = _base_seed(loader, progress, state["base_seed"] if state is not None else None)
+        progress.base_seed = base_seed_of(loader, progress, state["base_seed"] if state is not None else None)
         engine = make_engine(loader, progress.workers)
         if progress.workers > 0 and not goes_on:
             if loader.prefetch_factor == 0:
                 raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
             # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.
-            _seed_datapipe(loader)
+            seed_datapipe(loader)
             progress.keys = keys = self.course.begin(progress)
         starts = None
         if isinstance(self.course, StreamCourse):
@@ -179,18 +169,20 @@ class Epochs:
             raise
         skipped = self._account_of_skips(loader)
         if progress.workers == 0:
-            flow = _make_flow(loader, keys, engine, progress, None, skipped)
-            return LoaderIterator(flow, _sized(loader), _promise(loader), skipped, progress, finish=delivery.at_once)
-        duplicates = DuplicateWatch(loader.dataset, loader._warn_of_duplicates) if loader._iterable else None
+            flow = make_flow(loader, keys, engine, progress, None, skipped)
+            return LoaderIterator(
+                flow, sized(loader), promised_length(loader), skipped, progress, finish=delivery.at_once
+            )
+        duplicates = DuplicateWatch(loader.dataset, loader._warn_of_duplicates) if progress.follows_lanes else None
         if delivery.prepare is not None:
             engine = PreparingEngine(engine, delivery, depth=engine.depth if loader.device is None else 2)
-        flow = _make_flow(loader, keys, engine, progress, duplicates, skipped)
+        flow = make_flow(loader, keys, engine, progress, duplicates, skipped)
         flow.submit_tasks()
         stays = loader.persistent_workers and progress.workers == loader.num_workers
         iterator = LoaderIterator(
             flow,
-            _sized(loader),
-            _promise(loader),
+            sized(loader),
+            promised_length(loader),
             skipped,
             progress,
             workers=progress.workers,
@@ -203,14 +195,14 @@ class Epochs:
 
     def _begin_next(self, loader: DataLoader[Any], running: _Running, progress: Progress) -> LoaderIterator:
         """Let the persistent workers start over. Their iterator is the same in all epochs, as torch's is."""
-        progress.shared_seed = _seed_datapipe(loader)
+        progress.shared_seed = seed_datapipe(loader)
         progress.keys = keys = self.course.begin(progress)
         running.flow.abandon()
         running.engine.begin_epoch(progress.shared_seed)
         skipped = self._account_of_skips(loader)
-        running.flow = _make_flow(loader, keys, running.engine, progress, running.duplicates, skipped)
+        running.flow = make_flow(loader, keys, running.engine, progress, running.duplicates, skipped)
         running.flow.submit_tasks()
-        running.iterator.begin(running.flow, _promise(loader), skipped, progress)
+        running.iterator.begin(running.flow, promised_length(loader), skipped, progress)
         return running.iterator
 
     def _account_of_skips(self, loader: DataLoader[Any]) -> SkippedSamples | None:
@@ -227,8 +219,9 @@ def _is_edge(state: Mapping[str, Any]) -> bool:
 
 
 def _progress_of(epoch: int, state: Mapping[str, Any] | None, loader: DataLoader[Any]) -> Progress:
+    follows_lanes = isinstance(loader._epochs.course, StreamCourse)
     if state is None:
-        return Progress(epoch, follows_lanes=loader._iterable, workers=loader.num_workers)
+        return Progress(epoch, follows_lanes=follows_lanes, workers=loader.num_workers)
     start, batches = state["course"], state["batches"]
     lanes = {
         number: LaneProgress(lane["batches"], lane["state"], lane["has_ended"])
@@ -248,146 +241,7 @@ def _progress_of(epoch: int, state: Mapping[str, Any] | None, loader: DataLoader
         lanes=lanes,
         last_lane=start.get("last_lane"),
         start=start,
-        follows_lanes=loader._iterable,
+        follows_lanes=follows_lanes,
         # The streams of so many workers cannot become those of others in the middle: this epoch ends as it began.
         workers=start.get("workers", loader.num_workers),
     )
-
-
-def _base_seed(loader: DataLoader[Any], progress: Progress, saved: int | None) -> int:
-    if loader.seed is not None:
-        return derive_key(loader.seed, progress.epoch, "workers") & _SEED_BITS
-    if saved is None:
-        # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
-        return random_source(loader.generator, loader._random_library).draw_seed()
-    if loader._iterable:
-        return saved
-    # What the workers drew until then is gone; they must not draw the same again.
-    return derive_key(saved, progress.batches, "workers, gone on") & _SEED_BITS
-
-
-def _seed_datapipe(loader: DataLoader[Any], saved: int | None = None) -> int | None:
-    if not is_datapipe(loader.dataset):
-        return None
-    from headrace.frameworks.torch_datapipes import begin_epoch
-
-    return begin_epoch(loader.dataset, loader.generator, shard=loader.num_workers == 0, seed=saved)
-
-
-def _sized(loader: DataLoader[Any]) -> Any:
-    """What the length of an iterator is that of: not the loader, which may hold the iterator."""
-    course = loader._epochs.course
-    return course if isinstance(course, SeededCourse) else loader._index_sampler
-
-
-def _promise(loader: DataLoader[Any]) -> PromisedLength | None:
-    return None if loader._promised_samples is None else PromisedLength(loader.dataset, loader._promised_samples)
-
-
-def _make_flow(
-    loader: DataLoader[Any],
-    keys: Iterator[Any],
-    engine: Engine,
-    progress: Progress,
-    duplicates: DuplicateWatch | None,
-    skipped: SkippedSamples | None,
-) -> Flow:
-    return Flow(
-        keys,
-        engine,
-        in_order=loader.in_order,
-        takes_turns=loader.seed is None or loader._iterable,
-        progress=progress,
-        tell_bad=None if skipped is None else skipped.note,
-        tell_first=None if duplicates is None else duplicates.tell,
-        account=_open_account(loader, progress),
-    )
-
-
-def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount | None:
-    audit, course = loader._epochs.audit, loader._epochs.course
-    if audit is None:
-        return None
-    first = progress.start.get("position", progress.batches)
-    if audit.expect is None:
-        expected = expected_keys(course, progress.epoch, first)
-    else:
-        expected = KnownKeys(audit.expect, starts=first == 0)
-    return audit.begin(
-        progress.epoch,
-        Part(first, *_rank_of(loader)),
-        expected,
-        batched=loader.batch_sampler is not None,
-        streams=loader._iterable,
-    )
-
-
-def _rank_of(loader: DataLoader[Any]) -> tuple[int, int]:
-    """The rank of this loader and how many there are, also if its sampler deals out the samples itself."""
-    if loader.shard is not None:
-        return loader.shard.rank, loader.shard.world
-    sampler: Any = loader.sampler
-    return (sampler.rank, sampler.num_replicas) if hasattr(sampler, "num_replicas") else (0, 1)
-
-
-def make_engine(loader: DataLoader[Any], workers: int) -> Engine:
-    """What runs the tasks of a loader."""
-    if not isinstance(loader.engine, str):
-        return loader.engine
-    if workers == 0:
-        if loader.timeout != 0 and loader.num_workers == 0:
-            raise AssertionError(f"timeout must be 0 without workers to wait for, got {loader.timeout}.")
-        return InlineEngine()
-    prefetch = loader.prefetch_factor or 2
-    if loader.engine == "threads":
-        return ThreadEngine(workers, prefetch, loader.timeout)
-    from headrace.engines.launch import default_context  # multiprocessing is slow to import
-    from headrace.engines.processes import ProcessEngine
-
-    return ProcessEngine(
-        workers,
-        prefetch,
-        context=loader.multiprocessing_context or default_context(resolve_output(loader.output)),
-        timeout=loader.timeout,
-        restart=loader.on_worker_death == "restart",
-        tell_restart=loader._warn_of_restarts,
-        deepens=loader._may_deepen(),
-    )
-
-
-def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
-    """What the workers of a loader are told."""
-    batched = loader.batch_sampler is not None
-    is_default = _is_default(loader.collate_fn, "default_collate" if batched else "default_convert")
-    return Job(
-        dataset=loader.dataset,
-        iterable=loader._iterable,
-        batched=batched,
-        drop_last=loader.drop_last,
-        collate_fn=None if is_default else loader.collate_fn,
-        output=resolve_output(loader.output),
-        convert=loader.output != "auto",
-        init_fn=_worker_init(loader),
-        base_seed=progress.base_seed,
-        shared_seed=progress.shared_seed,
-        skip_errors=loader.on_error == "skip",
-        seed=loader.seed,
-        starts=starts,
-        taught=taught_types(),
-    )
-
-
-def _worker_init(loader: DataLoader[Any]) -> Callable[[int], None] | None:
-    if loader.num_workers == 0 or not is_datapipe(loader.dataset):
-        return loader.worker_init_fn
-    from headrace.frameworks.torch_datapipes import sharding_init
-
-    return sharding_init(loader.worker_init_fn)
-
-
-def _is_default(collate_fn: Any, name: str) -> bool:
-    """Whether `collate_fn` is headrace's or torch's function of that name."""
-    if collate_fn is (default_collate if name == "default_collate" else default_convert):
-        return True
-    torch_data = loaded("torch.utils.data")
-    return torch_data is not None and collate_fn is getattr(torch_data, name)

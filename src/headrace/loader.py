@@ -37,6 +37,8 @@ from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSam
 from headrace.order.seeded_course import seeded_course
 from headrace.order.shard import Even, Shard, resolve_shard
 from headrace.order.stream_course import StreamCourse
+from headrace.streams.course import WindowCourse
+from headrace.streams.stream import Stream
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -144,6 +146,7 @@ class DataLoader(Generic[T_co]):
         self.output = output
         self.device = device
         self.shard = resolve_shard(shard, even)
+        self.even = even
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
         self.seed = 0 if seed is None and self.shard is not None else seed
         self.on_error = on_error
@@ -184,8 +187,17 @@ class DataLoader(Generic[T_co]):
         warn_of_many_workers(num_workers)
 
     def _make_course(self) -> Course:
-        described = {"batch_size": self.batch_size, "drop_last": self.drop_last}
+        described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
         length = partial(_known_length, self.dataset)
+        if isinstance(self.dataset, Stream):
+            shard_of_stream = resolve_shard("auto", self.even) if self.shard is None else self.shard
+            return WindowCourse(
+                self.dataset.recipe,
+                batch_size=self.batch_size,
+                drop_last=self.drop_last,
+                seed=self.seed,
+                shard=shard_of_stream or Shard(),
+            )
         if self._iterable:
             if self.shard is not None:
                 raise ValueError(
@@ -327,7 +339,7 @@ class DataLoader(Generic[T_co]):
         Raises:
             TypeError: the dataset, or the sampler, has no length.
         """
-        if not self._iterable:
+        if not self._iterable or isinstance(self.dataset, Stream):
             return self._epochs.course.n_batches(self._epochs.number)
         self._promised_samples = n = len(self.dataset)
         if self.batch_size is None:

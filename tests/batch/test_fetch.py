@@ -147,9 +147,8 @@ class Summing:
     def __init__(self, n):
         self.n = n
         self.samples = []
-
-    def add(self, sample):
-        self.samples.append(sample)
+        self.add = self.samples.append
+        self.extend = self.samples.extend
 
     def finish(self):
         return self.n, self.samples

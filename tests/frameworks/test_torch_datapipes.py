@@ -100,5 +100,6 @@ class Deadly:
         return sample
 
 
+@pytest.mark.filterwarnings("ignore:DataLoader worker .* exited unexpectedly")
 def test_a_worker_that_is_replaced_in_a_later_epoch_goes_on_in_that_epochs_order(tmp_path):
     assert epochs_of(kills=True, tmp_path=tmp_path) == epochs_of(kills=False, tmp_path=tmp_path)

@@ -42,8 +42,8 @@ def load_generators(saved: Mapping[str, Any]) -> None:
 
 def save_generator(generator: Any) -> Any:
     """The state of a user's own generator of torch, NumPy or Python, for JSON; None if it is something else."""
-    torch = loaded("torch")
-    if torch is not None and isinstance(generator, torch.Generator):
+    torch_loaded = loaded("torch")
+    if torch_loaded is not None and isinstance(generator, torch_loaded.Generator):
         return {"torch": _text(generator.get_state().numpy().tobytes())}
     if isinstance(generator, np.random.Generator):
         return {"numpy": _plain(generator.bit_generator.state)}
@@ -65,7 +65,7 @@ def load_generator(generator: Any, saved: Any) -> None:
         case None:
             return
         case {"torch": text} if hasattr(generator, "manual_seed"):
-            torch = loaded("torch")
+            torch: Any = loaded("torch")
             generator.set_state(torch.frombuffer(bytearray(b64decode(text)), dtype=torch.uint8))
         case {"numpy": state} if isinstance(generator, np.random.Generator):
             generator.bit_generator.state = state

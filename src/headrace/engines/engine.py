@@ -25,6 +25,7 @@ class Job:
         skip_errors: whether samples that raise are left out of their batch.
         seed: what the samples' random numbers are keyed by, together with their places; None for torch's meaning.
         starts: where the streams of the workers begin, one for each; None for their beginning.
+        recipe: of a stream that is read in windows, instead of a dataset.
         taught: the collate functions that the user has registered, by type.
     """
 
@@ -41,6 +42,7 @@ class Job:
     skip_errors: bool = False
     seed: int | None = None
     starts: tuple[StreamStart, ...] | None = None
+    recipe: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
 
 

@@ -233,8 +233,8 @@ class _WorkerProcess:
                 self._channel.send(*message, more=bool(self._arena.board[GATHERS]) and self._channel.has_received)
                 return
         if isinstance(outcome, Failed):
-            error = pack_error(outcome.error, self._where(task))
-            self._send(FailedRemotely(task.number, error, outcome.state), task.number)
+            packed = pack_error(outcome.error, self._where(task))
+            self._send(FailedRemotely(task.number, packed, outcome.state), task.number)
         else:
             self._send(outcome, task.number)
 

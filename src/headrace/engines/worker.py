@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.base.errors import WorkerError
 from headrace.base.messages import (
@@ -40,6 +40,12 @@ from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job
 from headrace.frameworks.framework import Framework, framework_of
+
+
+class Fetcher(Protocol):
+    """Gets what a task asks for."""
+
+    def fetch(self, keys: Any) -> Any: ...
 
 
 class Worker:
@@ -83,8 +89,10 @@ class Worker:
             seed_graph(job.dataset, shared_seed)
         collate, take, build = _collation_of(job, self._framework)
         start, self._start = self._start, None
-        self._fetcher: MapFetcher | IterableFetcher
-        if job.iterable:
+        self._fetcher: Fetcher
+        if job.recipe is not None:
+            self._fetcher = self._make_window_fetcher(collate)
+        elif job.iterable:
             self._fetcher = IterableFetcher(
                 job.dataset,
                 collate,
@@ -107,14 +115,36 @@ class Worker:
                 randomness=None if is_ours else self._randomness,
             )
 
+    def _make_window_fetcher(self, collate: Callable[[Any], Any]) -> Fetcher:
+        from headrace.streams.fetch import WindowFetcher
+
+        job = self._job
+        if job.recipe.as_columns and job.collate_fn is None:
+            collate = Collator(framework_of(job.output) if self._framework is None else self._framework).convert
+        randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
+        return WindowFetcher(
+            job.recipe,
+            collate,
+            seed=job.seed,
+            is_single=not job.batched,
+            randomness=randomness,
+            on_bad=self._note_bad if job.skip_errors else None,
+        )
+
+    def _note_bad(self, row: Any, error: Exception) -> None:
+        if self._watch is not None:
+            self._watch.bad.append((row, error))
+
+    def collate(self, rows: Any) -> Any:
+        """A batch of rows of a stream."""
+        return self._fetcher.collate(rows)  # type: ignore[attr-defined]
+
     def _make_randomness(self) -> SampleRandomness | None:
-        if self._job.seed is None:
-            return None
+        return None if self._job.seed is None else self._randomness_from(self._job.seed, repeats=not self._job.iterable)
+
+    def _randomness_from(self, seed: int, *, repeats: bool) -> SampleRandomness:
         return SampleRandomness(
-            self._job.seed,
-            shares_generators=self._kind == "thread",
-            gives_back=self._number is None,
-            repeats=not self._job.iterable,
+            seed, shares_generators=self._kind == "thread", gives_back=self._number is None, repeats=repeats
         )
 
     def work(self, task: Task) -> Outcome:

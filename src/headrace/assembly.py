@@ -1,0 +1,187 @@
+"""Puts together what an epoch of a loader needs: the engine, what its workers are told, and the flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.keys import derive_key
+from headrace.base.optional import loaded
+from headrace.base.progress import Progress
+from headrace.batch.collate import default_collate, default_convert, taught_types
+from headrace.data.dataset import is_datapipe
+from headrace.deliver.iterator import PromisedLength
+from headrace.deliver.skipped import SkippedSamples
+from headrace.engines.duplicates import DuplicateWatch
+from headrace.engines.engine import Engine, Job
+from headrace.engines.inline import InlineEngine
+from headrace.engines.threads import ThreadEngine
+from headrace.engines.worker import Worker
+from headrace.flow import Flow
+from headrace.frameworks.framework import random_source, resolve_output
+from headrace.insight.audit import EpochAccount
+from headrace.insight.epoch_audit import Part
+from headrace.order.expected import KnownKeys, expected_keys
+from headrace.order.seeded_course import SeededCourse
+from headrace.streams.course import WindowCourse
+from headrace.streams.stream import Stream
+from headrace.window_flow import WindowFlow
+
+if TYPE_CHECKING:
+    from headrace.loader import DataLoader
+
+_SEED_BITS = 2**63 - 1
+
+
+def base_seed_of(loader: DataLoader[Any], progress: Progress, saved: int | None) -> int:
+    if loader.seed is not None:
+        return derive_key(loader.seed, progress.epoch, "workers") & _SEED_BITS
+    if saved is None:
+        # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
+        return random_source(loader.generator, loader._random_library).draw_seed()
+    if loader._iterable:
+        return saved
+    # What the workers drew until then is gone; they must not draw the same again.
+    return derive_key(saved, progress.batches, "workers, gone on") & _SEED_BITS
+
+
+def seed_datapipe(loader: DataLoader[Any], saved: int | None = None) -> int | None:
+    if not is_datapipe(loader.dataset):
+        return None
+    from headrace.frameworks.torch_datapipes import begin_epoch
+
+    return begin_epoch(loader.dataset, loader.generator, shard=loader.num_workers == 0, seed=saved)
+
+
+def sized(loader: DataLoader[Any]) -> Any:
+    """What the length of an iterator is that of: not the loader, which may hold the iterator."""
+    course = loader._epochs.course
+    return course if isinstance(course, SeededCourse) else loader._index_sampler
+
+
+def promised_length(loader: DataLoader[Any]) -> PromisedLength | None:
+    return None if loader._promised_samples is None else PromisedLength(loader.dataset, loader._promised_samples)
+
+
+def make_flow(
+    loader: DataLoader[Any],
+    keys: Iterator[Any],
+    engine: Engine,
+    progress: Progress,
+    duplicates: DuplicateWatch | None,
+    skipped: SkippedSamples | None,
+) -> Flow | WindowFlow:
+    course = loader._epochs.course
+    if isinstance(course, WindowCourse):
+        return WindowFlow(
+            keys,
+            engine,
+            progress,
+            size=loader.batch_size,
+            drop_last=loader.drop_last,
+            join=Worker(make_job(loader, progress, None)).collate,
+            first_row=progress.start.get("place", (0, 0))[1],
+            most_batches=course.most_batches(progress.epoch),
+            tell_bad=None if skipped is None else skipped.note,
+        )
+    return Flow(
+        keys,
+        engine,
+        in_order=loader.in_order,
+        takes_turns=loader.seed is None or loader._iterable,
+        progress=progress,
+        tell_bad=None if skipped is None else skipped.note,
+        tell_first=None if duplicates is None else duplicates.tell,
+        account=_open_account(loader, progress),
+    )
+
+
+def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount | None:
+    audit, course = loader._epochs.audit, loader._epochs.course
+    if audit is None:
+        return None
+    first = progress.start.get("position", progress.batches)
+    if audit.expect is None:
+        expected = expected_keys(course, progress.epoch, first)
+    else:
+        expected = KnownKeys(audit.expect, starts=first == 0)
+    return audit.begin(
+        progress.epoch,
+        Part(first, *_rank_of(loader)),
+        expected,
+        batched=loader.batch_sampler is not None,
+        streams=loader._iterable,
+    )
+
+
+def _rank_of(loader: DataLoader[Any]) -> tuple[int, int]:
+    """The rank of this loader and how many there are, also if its sampler deals out the samples itself."""
+    if loader.shard is not None:
+        return loader.shard.rank, loader.shard.world
+    sampler: Any = loader.sampler
+    return (sampler.rank, sampler.num_replicas) if hasattr(sampler, "num_replicas") else (0, 1)
+
+
+def make_engine(loader: DataLoader[Any], workers: int) -> Engine:
+    """What runs the tasks of a loader."""
+    if not isinstance(loader.engine, str):
+        return loader.engine
+    if workers == 0:
+        if loader.timeout != 0 and loader.num_workers == 0:
+            raise AssertionError(f"timeout must be 0 without workers to wait for, got {loader.timeout}.")
+        return InlineEngine()
+    prefetch = loader.prefetch_factor or 2
+    if loader.engine == "threads":
+        return ThreadEngine(workers, prefetch, loader.timeout)
+    from headrace.engines.launch import default_context  # multiprocessing is slow to import
+    from headrace.engines.processes import ProcessEngine
+
+    return ProcessEngine(
+        workers,
+        prefetch,
+        context=loader.multiprocessing_context or default_context(resolve_output(loader.output)),
+        timeout=loader.timeout,
+        restart=loader.on_worker_death == "restart",
+        tell_restart=loader._warn_of_restarts,
+        deepens=loader._may_deepen(),
+    )
+
+
+def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
+    """What the workers of a loader are told."""
+    batched = loader.batch_sampler is not None
+    is_stream = isinstance(loader.dataset, Stream)
+    is_default = _is_default(loader.collate_fn, "default_collate" if batched else "default_convert")
+    return Job(
+        dataset=loader.dataset,
+        iterable=loader._iterable and not is_stream,
+        batched=batched,
+        drop_last=loader.drop_last,
+        collate_fn=None if is_default else loader.collate_fn,
+        output=resolve_output(loader.output),
+        convert=loader.output != "auto",
+        init_fn=_worker_init(loader),
+        base_seed=progress.base_seed,
+        shared_seed=progress.shared_seed,
+        skip_errors=loader.on_error == "skip",
+        seed=loader.seed,
+        starts=starts,
+        recipe=loader.dataset.recipe if is_stream else None,
+        taught=taught_types(),
+    )
+
+
+def _worker_init(loader: DataLoader[Any]) -> Callable[[int], None] | None:
+    if loader.num_workers == 0 or not is_datapipe(loader.dataset):
+        return loader.worker_init_fn
+    from headrace.frameworks.torch_datapipes import sharding_init
+
+    return sharding_init(loader.worker_init_fn)
+
+
+def _is_default(collate_fn: Any, name: str) -> bool:
+    """Whether `collate_fn` is headrace's or torch's function of that name."""
+    if collate_fn is (default_collate if name == "default_collate" else default_convert):
+        return True
+    torch_data = loaded("torch.utils.data")
+    return torch_data is not None and collate_fn is getattr(torch_data, name)

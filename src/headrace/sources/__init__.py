@@ -1,0 +1,1 @@
+"""Where streams come from: files, object stores and databases, cut into blocks."""

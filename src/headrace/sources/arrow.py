@@ -1,0 +1,176 @@
+"""Arrow tables as chunks: slices without copies, columns as NumPy arrays, rows as dicts."""
+
+from __future__ import annotations
+
+import decimal
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.optional import import_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = import_extra("pyarrow", "arrow", "Reading tables")
+
+_INTEGERS_AND_BOOLS = pa.types.is_integer, pa.types.is_boolean
+_TIMES = pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration
+_LISTS = pa.types.is_list, pa.types.is_large_list
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+
+
+class TableChunk:
+    """Consecutive rows of a table.
+
+    A value is the same whichever rows are in the chunk with it. Per type, in `rows()` and in `columns()`:
+
+    | Arrow type | in a row | as a column | null |
+    |---|---|---|---|
+    | integers, bools | int, bool | array; a list if there are nulls | None |
+    | floats | float | array | None in a row, NaN in a column |
+    | timestamps, dates, durations | datetime, date, timedelta; NumPy's own if in nanoseconds | array of datetime64 (UTC) or timedelta64 | None in a row, NaT in a column |
+    | fixed-size lists (also nested) and tensors of numbers | array | array with more dimensions; a list if there are nulls | None |
+    | lists of numbers | array | list of arrays | None |
+    | strings, binary, anything else | str, bytes, `to_pylist()` | list | None |
+
+    A list of integers or bools that has nulls inside is a Python list with None; in one of floats they are NaN. Arrays
+    may be read-only views of the table's memory.
+    """  # noqa: E501 (a table)
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def slice(self, start: int, stop: int) -> TableChunk:
+        return TableChunk(self.batch.slice(start, stop - start))
+
+    def rows(self) -> list[Any]:
+        names = self.batch.schema.names
+        if not names:
+            return [{} for _ in range(len(self))]
+        values = map(row_values, self.batch.columns)
+        return list(map(dict, map(zip, itertools.repeat(names), zip(*values, strict=True))))
+
+    def columns(self) -> dict[str, Any]:
+        return dict(zip(self.batch.schema.names, map(column_values, self.batch.columns), strict=True))
+
+
+def column_values(array: pa.Array) -> Any:
+    """A column as a NumPy array where its type and its nulls allow that, else as a list; see `TableChunk`."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return column_values(array.dictionary_decode())
+    if _is(kind, _INTEGERS_AND_BOOLS):
+        return array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(kind) or _is(kind, _TIMES):
+        return array.to_numpy(zero_copy_only=False)
+    if _is_tensor(kind):
+        stacked, whole = _stack(array)
+        return stacked if whole.all() else _tensor_rows(array)
+    return row_values(array)
+
+
+def row_values(array: pa.Array) -> list[Any]:
+    """The values of a column, one Python object for each row; see `TableChunk`."""
+    kind = array.type
+    if _is(kind, _TEXTS) or (_is_number(kind) and not array.null_count):
+        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return values
+    if pa.types.is_dictionary(kind):
+        return row_values(array.dictionary_decode())
+    if _is_tensor(kind):
+        return _tensor_rows(array)
+    if _is(kind, _LISTS) and _is_number(kind.value_type):
+        return _with_nulls(array, _numeric_lists)
+    if _is(kind, _TIMES) and getattr(kind, "unit", None) == "ns":  # Python's own types end at microseconds
+        return _with_nulls(array, lambda valid: list(valid.to_numpy(zero_copy_only=False)))
+    plain: list[Any] = array.to_pylist()
+    return [value and decimal.Decimal(value) for value in plain] if _is_decimal_text(kind) else plain
+
+
+def _is(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]]) -> bool:
+    return any(check(kind) for check in checks)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind)) or _is(kind, _INTEGERS_AND_BOOLS)
+
+
+def _is_tensor(kind: pa.DataType) -> bool:
+    """Whether every value is an array of numbers of one shape."""
+    if pa.types.is_fixed_size_list(kind):
+        return _is_number(kind.value_type) or _is_tensor(kind.value_type)
+    return isinstance(kind, pa.FixedShapeTensorType)
+
+
+def _is_decimal_text(kind: pa.DataType) -> bool:
+    """Whether this is how ADBC hands over PostgreSQL's `numeric`, which has more digits than Arrow's decimals."""
+    return getattr(kind, "extension_name", "") == "arrow.opaque" and kind.type_name == "numeric"
+
+
+def _with_nulls(array: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
+    """What `convert` makes of the values that are not null, with None for those that are."""
+    if not array.null_count:
+        return convert(array)
+    values = iter(convert(array.drop_null()))
+    return [next(values) if valid else None for valid in array.is_valid().to_pylist()]
+
+
+def _numeric_lists(lists: pa.Array) -> list[Any]:
+    """Lists of numbers, none of them null, as arrays; those with nulls inside as lists."""
+    numbers = lists.flatten()
+    if numbers.null_count and not pa.types.is_floating(numbers.type):
+        dtype = numbers.type.to_pandas_dtype()
+        return [row if None in row else np.array(row, dtype) for row in lists.to_pylist()]
+    ends = np.cumsum(lists.value_lengths().to_numpy()).tolist()
+    flat = numbers.to_numpy(zero_copy_only=False)
+    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _tensor_rows(tensors: pa.Array) -> list[Any]:
+    """Tensors as arrays, null as None, and those with nulls inside as lists."""
+    stacked, whole = _stack(tensors)
+    if whole.all():
+        return list(stacked)
+    lists = tensors.to_pylist()
+    return [array if is_whole else lists[i] for i, (array, is_whole) in enumerate(zip(stacked, whole, strict=True))]
+
+
+def _stack(tensors: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Tensors as one array, and which of them are whole: neither null nor with nulls inside that are not NaN."""
+    level, n, shape = tensors, len(tensors), [len(tensors)]
+    if isinstance(tensors.type, pa.FixedShapeTensorType):
+        level = tensors.storage
+    whole = np.ones(n, np.bool_)
+    while True:
+        if level.null_count and not pa.types.is_floating(level.type):
+            whole &= level.is_valid().to_numpy(zero_copy_only=False).reshape(n, -1).all(axis=1)
+        if not pa.types.is_fixed_size_list(level.type):
+            break
+        size = level.type.list_size
+        shape.append(size)
+        # Not `flatten`, which leaves out what lies under nulls.
+        level = level.values.slice(level.offset * size, len(level) * size)
+    if not pa.types.is_floating(level.type):
+        level = level.fill_null(False if pa.types.is_boolean(level.type) else 0)
+    return _shape_as(tensors.type, level.to_numpy(zero_copy_only=False).reshape(shape)), whole
+
+
+def _shape_as(kind: Any, stacked: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return stacked
+    order = kind.permutation or range(len(kind.shape))
+    axes = [0, *(axis + 1 for axis in order)]
+    return np.transpose(stacked.reshape(len(stacked), *kind.shape), axes)

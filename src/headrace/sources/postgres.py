@@ -1,0 +1,146 @@
+"""PostgreSQL, through ADBC, which hands over columns, or else through psycopg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from headrace.base.optional import import_extra, is_installed, missing_extra
+from headrace.sources.records import RecordChunk
+from headrace.sources.source import Chunk
+from headrace.sources.sql_database import Answer, different_names
+
+_CHUNK_ROWS = 1024
+_CHUNK_BYTES = 4 << 20
+_SIGNS_OF_A_LOST_STREAM = "PQgetCopyData() failed", "FATAL:"  # what is wrong with a query is an "ERROR"
+_ADBC = "adbc_driver_postgresql.dbapi"
+# Nothing that is read may change the data; and a scan begins where the table does, not where another scan is just now.
+_SETTINGS = ("SET default_transaction_read_only = on", "SET synchronize_seqscans = off")
+
+
+def open_postgres(dsn: str, driver: str | None = None) -> AdbcPostgres | PsycopgPostgres:
+    """The database at `dsn`, through ADBC if that and pyarrow are installed, else through psycopg.
+
+    Raises:
+        MissingExtraError: neither is installed.
+        ValueError: `driver` is not "adbc", "psycopg" or None.
+    """
+    if driver not in (None, "adbc", "psycopg"):
+        raise ValueError(f"`driver` must be 'adbc', 'psycopg' or None, got {driver!r}.")
+    if driver == "adbc" or (driver is None and is_installed("adbc_driver_postgresql") and is_installed("pyarrow")):
+        return AdbcPostgres(dsn)
+    if driver == "psycopg" or is_installed("psycopg"):
+        return PsycopgPostgres(dsn)
+    raise missing_extra("sql", "Reading from PostgreSQL")
+
+
+class _Postgres:
+    """The dialect. Keys travel as text, which every type of PostgreSQL can be turned into and back without loss."""
+
+    name = "postgresql"
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self.location = _without_password(dsn)
+
+    def placeholder(self, number: int) -> str:
+        return f"${number}"
+
+    def type_of(self, column: str) -> str:
+        return f"CAST(pg_typeof({column}) AS text)"
+
+    def as_plain(self, column: str) -> str:
+        return f"CAST({column} AS text)"
+
+    def from_plain(self, value: str, kind: str) -> str:
+        # "character" means char(1), and would cut the value.
+        return f"CAST(CAST({value} AS text) AS {'bpchar' if kind == 'character' else kind})"
+
+
+class AdbcPostgres(_Postgres):
+    """Through ADBC: the rows come as columns, in Arrow's types."""
+
+    def is_lost(self, error: Exception) -> bool:
+        if isinstance(error, OSError):  # all that is left of an error in the middle of a stream is its text
+            return any(sign in str(error) for sign in _SIGNS_OF_A_LOST_STREAM)
+        return isinstance(error, _adbc().OperationalError) and _is_about_connection(error)
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(query, tuple(parameters) or None)
+            return Answer([column[0] for column in cursor.description], cursor.fetchall())
+
+    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Chunk]:
+        from headrace.sources.arrow import TableChunk
+
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_CHUNK_BYTES)})
+            cursor.execute(query, tuple(parameters) or None)
+            with closing(cursor.fetch_record_batch()) as batches:
+                yield from (TableChunk(batch) for batch in batches if batch.num_rows)
+
+    def _connect(self) -> Any:
+        connection = _adbc().connect(self._dsn, autocommit=True)
+        with closing(connection.cursor()) as cursor:
+            for setting in _SETTINGS:
+                cursor.execute(setting)
+        return connection
+
+
+class PsycopgPostgres(_Postgres):
+    """Through psycopg: the rows come as Python objects, from a cursor on the server's side."""
+
+    def is_lost(self, error: Exception) -> bool:
+        return isinstance(error, _psycopg().OperationalError) and _is_about_connection(error)
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+        with closing(self._connect()) as connection, _psycopg().RawCursor(connection) as cursor:
+            cursor.execute(query, tuple(parameters))
+            return Answer([column.name for column in cursor.description], cursor.fetchall())
+
+    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Chunk]:
+        # A cursor on the server's side lives within a transaction.
+        with closing(self._connect()) as connection, connection.transaction(), self._cursor(connection) as cursor:
+            cursor.execute(query, tuple(parameters), binary=True)
+            names = different_names(column.name for column in cursor.description)
+            while records := cursor.fetchmany(_CHUNK_ROWS):
+                yield RecordChunk(names, records)
+
+    def _cursor(self, connection: Any) -> Any:
+        return _psycopg().RawServerCursor(connection, "headrace")
+
+    def _connect(self) -> Any:
+        psycopg = _psycopg()
+        connection = psycopg.connect(self._dsn, autocommit=True)
+        for setting in _SETTINGS:
+            connection.execute(setting)
+        psycopg.types.json.set_json_loads(_as_text, connection)  # which is how it comes through ADBC
+        return connection
+
+
+def _adbc() -> Any:
+    return import_extra(_ADBC, "sql", "Reading from PostgreSQL through ADBC")
+
+
+def _psycopg() -> Any:
+    import_extra("psycopg.types.json", "sql", "Reading from PostgreSQL through psycopg")
+    return import_extra("psycopg", "sql", "Reading from PostgreSQL through psycopg")
+
+
+def _as_text(json: str | bytes) -> str:
+    return json if isinstance(json, str) else json.decode()
+
+
+def _is_about_connection(error: Any) -> bool:
+    """Whether the server went away, is starting, or has too many guests; an error that it did not send has no code."""
+    code = error.sqlstate
+    return code is None or code.startswith(("08", "57P", "53300"))
+
+
+def _without_password(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    credentials, at, host = parts.netloc.rpartition("@")
+    user = credentials.partition(":")[0]
+    return urlunsplit((parts.scheme, f"{user}{at}{host}", parts.path, "", ""))

@@ -1,0 +1,210 @@
+"""The rows of an SQL query, cut into ranges of a key or into pages."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import operator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.sources.chunks import skip_rows
+from headrace.sources.errors import ChangedFileError
+from headrace.sources.postgres import open_postgres
+from headrace.sources.retry import Retries
+from headrace.sources.source import Block, Chunk, FileVersion, OnBad
+from headrace.sources.sql_database import Database, different_names
+from headrace.sources.sql_queries import Queries, Statement
+from headrace.sources.sqlite import SQLite
+
+BLOCK_ROWS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What was learnt from the database once: the type of each column, and the blocks."""
+
+    types: dict[str, str]
+    blocks: tuple[Block, ...]
+
+
+class SqlSource:
+    """The rows of a query against SQLite or PostgreSQL.
+
+    With a `key`, blocks are ranges of it, of `block_rows` rows each, found in one pass by the database; rows whose key
+    is NULL are a block of their own, the last one. With `order_by`, blocks are pages of the query in that order; each
+    page costs the database all pages before it. With neither, the query is one block.
+
+    Guarantees: connections are opened where they are used, and closed there; nothing is written, and values are never
+    pasted into SQL. If the connection is lost in the middle of a block, reading goes on with the next row. The rows of
+    a block are in one order if `key`, or `order_by`, has no two rows that are equal; without either, the order is the
+    database's own.
+
+    Args:
+        dsn: `postgresql://…`, `sqlite:///…`, or the path of an SQLite database.
+        key: a column that can be ordered, or several: the first is cut into ranges, the others order its equal values.
+        parameters: values for the placeholders in the query: `?` in SQLite, `$1`, `$2`, … in PostgreSQL.
+        driver: for PostgreSQL: "adbc" or "psycopg"; None for the first of them that is installed.
+
+    Raises:
+        ValueError: the arguments exclude each other, or a column is not one of the query.
+        MissingExtraError: there is no driver for PostgreSQL.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        query: str,
+        key: str | Sequence[str] | None = None,
+        *,
+        order_by: str | Sequence[str] | None = None,
+        parameters: Sequence[Any] = (),
+        block_rows: int = BLOCK_ROWS,
+        driver: str | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        if key is not None and order_by is not None:
+            raise ValueError("`key` and `order_by` exclude each other: pass the one whose ranges are to be the blocks.")
+        if block_rows < 1:
+            raise ValueError(f"`block_rows` must be at least 1, got {block_rows}.")
+        self._database = _open_database(dsn, driver)
+        self._queries = Queries(self._database, query.strip().rstrip(";"), tuple(parameters))
+        self._key = _names(key)
+        self._order_by = _names(order_by)
+        self._block_rows = block_rows
+        self._retries = retries or Retries()
+        self._known: _Listing | None = None
+
+    def blocks(self) -> Sequence[Block]:
+        """All blocks, in order of the key; asks the database once.
+
+        Raises:
+            ValueError: a column is not one of the query, or two have the same name.
+            ChangedFileError: the rows changed while they were counted.
+        """
+        return self._listing.blocks
+
+    def count(self) -> int:
+        """How many rows there are now."""
+        return int(self._ask(self._queries.count())[0][0])
+
+    def versions(self) -> list[FileVersion]:
+        """One entry, whose version changes with the columns and with the borders of the blocks."""
+        listing = self._listing
+        borders = [(block.start, block.rows) for block in listing.blocks]
+        digest = hashlib.sha256(json.dumps([list(listing.types), borders], default=repr).encode())
+        return [FileVersion(f"{self._database.location}: {self._queries.query}", None, digest.hexdigest()[:16])]
+
+    def describe(self) -> dict[str, Any]:
+        listing = self._listing
+        return {
+            "format": self._database.name,
+            "location": self._database.location,
+            "query": self._queries.query,
+            "key": list(self._key) or None,
+            "order_by": list(self._order_by) or None,
+            "columns": dict(listing.types),
+            "blocks": len(listing.blocks),
+        }
+
+    def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
+        """The rows of a block from `first_row` on, in chunks of at most a few megabytes.
+
+        Raises:
+            ChangedFileError: the block has more or fewer rows than when it was listed.
+        """
+        reached, delays = first_row, self._retries.delays()
+        while True:
+            try:
+                for chunk in self._stream(block, reached):
+                    reached, delays = reached + len(chunk), self._retries.delays()
+                    yield chunk
+                break
+            except Exception as error:
+                delay_s = next(delays) if self._database.is_lost(error) else None
+                if delay_s is None:
+                    raise
+                time.sleep(delay_s)
+        self._check_count(block, reached, first_row)
+
+    def _stream(self, block: Block, first_row: int) -> Iterator[Chunk]:
+        if block.rows is None:
+            return skip_rows(self._database.stream(*self._queries.whole()), first_row)
+        if first_row >= block.rows:
+            return iter(())
+        return self._database.stream(*self._statement(block, first_row))
+
+    def _check_count(self, block: Block, reached: int, first_row: int) -> None:
+        if block.rows is not None and reached != max(block.rows, first_row):
+            raise ChangedFileError(
+                f"The query had {block.rows} rows from {block.start!r} to {block.stop!r} when it was listed, "
+                f"and has {'more' if reached > block.rows else reached} now. Read data that does not change."
+            )
+
+    def _statement(self, block: Block, first_row: int) -> Statement:
+        assert block.rows is not None
+        if self._order_by:
+            return self._queries.page(self._order_by, block.start + first_row, block.rows - first_row)
+        # One row more, to notice what was added; after the last key, where logs grow, that is no change.
+        limit = block.rows - first_row + (block.stop is not None or block.start is None)
+        if block.start is None:
+            return self._queries.nulls(self._key, first_row, limit)
+        kind = self._listing.types[self._key[0]]
+        return self._queries.key_range(self._key, kind, block.start, block.stop, first_row, limit)
+
+    @property
+    def _listing(self) -> _Listing:
+        if self._known is None:
+            types = self._types()
+            self._known = _Listing(types, tuple(self._cut()))
+        return self._known
+
+    def _types(self) -> dict[str, str]:
+        names = different_names(self._database.ask(*self._queries.columns()).names)
+        if unknown := [name for name in (*self._key, *self._order_by) if name not in names]:
+            raise ValueError(f"`key` and `order_by` must be columns of the query, {names}, got {unknown}.")
+        return dict(zip(names, self._ask(self._queries.types(names))[0], strict=True))
+
+    def _cut(self) -> Iterator[Block]:
+        query = self._queries.query
+        if self._key:
+            yield from self._cut_by_key()
+        elif self._order_by:
+            total = self.count()
+            for start in range(0, total, self._block_rows):
+                stop = min(start + self._block_rows, total)
+                yield Block(query, start, stop, stop - start)
+        else:
+            yield Block(query, None, None)
+
+    def _cut_by_key(self) -> Iterator[Block]:
+        query, key = self._queries.query, self._key[0]
+        found = self._ask(self._queries.borders(key, self._block_rows))
+        borders = [next(same) for _, same in itertools.groupby(found, key=operator.itemgetter(1))]
+        starts = [(start, n_before) for start, n_before, _ in borders]
+        ends = [*starts[1:], (None, borders[0][2])] if borders else []
+        for (start, n_before), (stop, n_until) in zip(starts, ends, strict=True):
+            yield Block(query, start, stop, n_until - n_before)
+        if n_nulls := self._ask(self._queries.count_nulls(key))[0][0]:
+            yield Block(query, None, None, n_nulls)
+
+    def _ask(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return self._database.ask(*statement).rows
+
+
+def _open_database(dsn: str, driver: str | None) -> Database:
+    if dsn.startswith(("postgresql://", "postgres://")):
+        return open_postgres(dsn, driver)
+    scheme, separator, _ = dsn.partition("://")
+    if separator and scheme != "sqlite":
+        raise ValueError(f"`dsn` must begin with 'postgresql://' or 'sqlite:///', or be a path, got {scheme}://….")
+    return SQLite(dsn)
+
+
+def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return ()
+    return (columns,) if isinstance(columns, str) else tuple(columns)

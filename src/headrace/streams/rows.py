@@ -1,0 +1,132 @@
+"""The rows of a window in memory, whatever they have been made of."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.base.indices import Indices
+from headrace.sources.source import Chunk
+
+
+class ObjectRows:
+    """Rows that are Python objects: lines, dicts, whatever a user's function returned."""
+
+    def __init__(self, objects: list[Any]) -> None:
+        self._objects = objects
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def slice(self, start: int, stop: int) -> ObjectRows:
+        return ObjectRows(self._objects[start:stop])
+
+    def rows(self) -> list[Any]:
+        return self._objects
+
+    def columns(self) -> dict[str, Any]:
+        """By the keys of the dicts, if they are dicts; else one column, "value"."""
+        if not self._objects or not isinstance(self._objects[0], Mapping):
+            return {"value": self._objects}
+        return {name: _as_column([row[name] for row in self._objects]) for name in self._objects[0]}
+
+
+class ArrayRows:
+    """Rows that are columns: arrays and lists of one length.
+
+    Raises:
+        ValueError: their lengths differ.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = dict(columns)
+        lengths = {name: len(column) for name, column in self._columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"All columns of a batch must have the same length, got {lengths}.")
+        self._n_rows = next(iter(lengths.values()), 0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Mapping[str, Any]]) -> ArrayRows:
+        """All rows of the parts, one after the other."""
+        if not parts:
+            return cls({})
+        return cls({name: _join([part[name] for part in parts]) for name in parts[0]})
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def slice(self, start: int, stop: int) -> ArrayRows:
+        return ArrayRows({name: column[start:stop] for name, column in self._columns.items()})
+
+    def rows(self) -> list[Any]:
+        names = list(self._columns)
+        columns = [c.tolist() if isinstance(c, np.ndarray) and c.ndim == 1 else c for c in self._columns.values()]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def columns(self) -> dict[str, Any]:
+        return self._columns
+
+    def take(self, places: Indices) -> ArrayRows:
+        return ArrayRows({name: _pick(column, places) for name, column in self._columns.items()})
+
+
+class JoinedRows:
+    """Chunks, one after the other, as one."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = [chunk for chunk in chunks if len(chunk)]
+        self._ends: list[int] = np.cumsum([len(chunk) for chunk in self._chunks]).tolist()
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def slice(self, start: int, stop: int) -> Chunk:
+        parts = []
+        i = bisect_right(self._ends, start)
+        first = self._ends[i - 1] if i else 0
+        while first < stop and i < len(self._chunks):
+            end = self._ends[i]
+            parts.append(self._chunks[i].slice(max(start - first, 0), min(stop, end) - first))
+            first, i = end, i + 1
+        return parts[0] if len(parts) == 1 else JoinedRows(parts)
+
+    def rows(self) -> list[Any]:
+        return [row for chunk in self._chunks for row in chunk.rows()]
+
+    def columns(self) -> dict[str, Any]:
+        return ArrayRows.joined([chunk.columns() for chunk in self._chunks]).columns()
+
+
+def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
+    """The rows at these places, in this order.
+
+    Args:
+        as_columns: whether they are wanted as columns, which are then not made into rows on the way.
+    """
+    if as_columns:
+        return ArrayRows(rows.columns()).take(places)
+    objects = rows.rows()
+    return ObjectRows([objects[i] for i in places.tolist()])
+
+
+def _as_column(values: list[Any]) -> Any:
+    if all(isinstance(value, (bool, int, float, np.ndarray, np.generic)) for value in values):
+        try:
+            array = np.array(values)
+        except ValueError:  # arrays of different shapes
+            return values
+        return values if array.dtype == object else array
+    return values
+
+
+def _join(columns: list[Any]) -> Any:
+    if all(isinstance(column, np.ndarray) for column in columns):
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+    return [value for column in columns for value in column]
+
+
+def _pick(column: Any, places: Indices) -> Any:
+    return column[places] if isinstance(column, np.ndarray) else [column[i] for i in places.tolist()]

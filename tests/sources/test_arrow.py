@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+from headrace.base.errors import MissingExtraError
+
+pa = pytest.importorskip("pyarrow")
+
+from headrace.sources.arrow import TableChunk  # noqa: E402 (needs pyarrow)
+
+PAIR = pa.list_(pa.int32(), 2)
+
+
+def column(values, kind=None):
+    return TableChunk(pa.record_batch({"x": pa.array(values, kind)})).columns()["x"]
+
+
+def row_values(values, kind=None):
+    return [row["x"] for row in TableChunk(pa.record_batch({"x": pa.array(values, kind)})).rows()]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64"])
+def test_numbers_are_arrays_of_their_own_type(kind):
+    got = column([1, 2, 3], getattr(pa, kind)())
+    assert got.dtype == np.dtype(kind)
+    assert got.tolist() == [1, 2, 3]
+
+
+def test_numbers_without_nulls_are_not_copied():
+    batch = pa.record_batch({"x": pa.array([1, 2, 3, 4])})
+    part = TableChunk(batch).slice(1, 3).columns()["x"]
+    assert part.tolist() == [2, 3]
+    assert part.ctypes.data == batch.column(0).buffers()[1].address + 8
+
+
+def test_integers_and_bools_with_nulls_are_lists_and_stay_exact():
+    large = 2**53 + 1
+    assert column([large, None]) == [large, None]
+    assert column([True, None]) == [True, None]
+    assert row_values([large, None]) == [large, None]
+
+
+def test_null_is_nan_in_a_column_of_floats_and_none_in_a_row():
+    got = column([1.5, None], pa.float32())
+    assert got.dtype == np.float32
+    assert got[0] == 1.5
+    assert np.isnan(got[1])
+    assert row_values([1.5, None]) == [1.5, None]
+
+
+def test_bools():
+    assert column([True, False]).dtype == np.bool_
+    assert row_values([True, False]) == [True, False]
+
+
+def test_times_are_datetime64_in_columns_and_python_objects_in_rows():
+    moment = datetime.datetime(2024, 2, 29, 12, 0, 0, 5)
+    got = column([moment, None], pa.timestamp("us"))
+    assert got.dtype == np.dtype("datetime64[us]")
+    assert got[0] == np.datetime64(moment)
+    assert np.isnat(got[1])
+    assert row_values([moment, None], pa.timestamp("us")) == [moment, None]
+    assert column([datetime.date(2024, 1, 1)]).dtype == np.dtype("datetime64[D]")
+    assert row_values([datetime.date(2024, 1, 1)]) == [datetime.date(2024, 1, 1)]
+    assert column([datetime.timedelta(seconds=1)]).dtype == np.dtype("timedelta64[us]")
+
+
+def test_a_time_with_a_zone_is_utc_in_a_column():
+    noon = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    assert column([noon], pa.timestamp("s", "Europe/Helsinki"))[0] == np.datetime64("2024-01-01T10:00:00")
+    assert row_values([noon], pa.timestamp("s", "UTC")) == [noon]
+
+
+def test_nanoseconds_are_not_lost():
+    assert row_values([1_000_000_001, None], pa.timestamp("ns")) == [np.datetime64(1_000_000_001, "ns"), None]
+
+
+def test_strings_and_bytes_are_lists():
+    assert column(["ä", None, ""]) == ["ä", None, ""]
+    assert column([b"\0", None]) == [b"\0", None]
+    assert column([b"ab", None], pa.binary(2)) == [b"ab", None]
+    assert row_values(["ä", None], pa.large_string()) == ["ä", None]
+
+
+def test_dictionaries_are_what_they_stand_for():
+    batch = pa.record_batch({"x": pa.array(["a", "b", None, "a"]).dictionary_encode()})
+    assert TableChunk(batch).columns()["x"] == ["a", "b", None, "a"]
+    numbers = pa.record_batch({"x": pa.array([5, 7, 5]).dictionary_encode()})
+    assert TableChunk(numbers).columns()["x"].tolist() == [5, 7, 5]
+
+
+def test_fixed_size_lists_are_one_array_with_more_dimensions():
+    got = column([[1, 2], [3, 4], [5, 6]], PAIR)
+    assert got.dtype == np.int32
+    assert got.tolist() == [[1, 2], [3, 4], [5, 6]]
+    nested = column([[[1, 2], [3, 4]]] * 3, pa.list_(PAIR, 2))
+    assert nested.shape == (3, 2, 2)
+
+
+def test_a_slice_of_fixed_size_lists_is_that_slice():
+    chunk = TableChunk(pa.record_batch({"x": pa.array([[1, 2], None, [5, 6], [7, 8]], PAIR)})).slice(2, 4)
+    assert chunk.columns()["x"].tolist() == [[5, 6], [7, 8]]
+    assert [row["x"].tolist() for row in chunk.rows()] == [[5, 6], [7, 8]]
+
+
+def test_nulls_in_and_around_fixed_size_lists():
+    first, null, holed = column([[1, 2], None, [3, None]], PAIR)
+    assert (first.tolist(), null, holed) == ([1, 2], None, [3, None])
+    inner = column([[[1, 2], None], [[1, 2], [3, 4]]], pa.list_(PAIR, 2))
+    assert inner[0] == [[1, 2], None]
+    assert inner[1].tolist() == [[1, 2], [3, 4]]
+    flags = column([[True, None], [False, True]], pa.list_(pa.bool_(), 2))
+    assert flags[0] == [True, None]
+    assert flags[1].tolist() == [False, True]
+    floats = column([[1.0, None], [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    np.testing.assert_array_equal(floats, np.array([[1, np.nan], [3, 4]], np.float32))
+
+
+def test_tensors_have_their_shape_and_order_of_axes():
+    storage = pa.array([[1, 2, 3, 4, 5, 6]] * 2, pa.list_(pa.int64(), 6))
+    for permutation in (None, [1, 0]):
+        kind = pa.fixed_shape_tensor(pa.int64(), (2, 3), permutation=permutation)
+        tensors = pa.ExtensionArray.from_storage(kind, storage)
+        got = TableChunk(pa.record_batch({"x": tensors})).columns()["x"]
+        np.testing.assert_array_equal(got, tensors.to_numpy_ndarray())
+
+
+def test_lists_of_numbers_are_arrays_row_by_row():
+    for got in (column([[1, 2], [], None, [3]]), row_values([[1, 2], [], None, [3]])):
+        assert [None if row is None else row.tolist() for row in got] == [[1, 2], [], None, [3]]
+        assert got[1].dtype == np.int64
+
+
+def test_nulls_in_lists_of_numbers():
+    assert column([[1, None], [2]])[0] == [1, None]
+    assert column([[1, None], [2]])[1].tolist() == [2]
+    np.testing.assert_array_equal(column([[1.5, None]])[0], [1.5, np.nan])
+
+
+def test_anything_else_is_plain_python():
+    assert column([{"a": 1}, None]) == [{"a": 1}, None]
+    assert column([["a"], None]) == [["a"], None]
+    assert column([decimal.Decimal("1.50")]) == [decimal.Decimal("1.50")]
+    assert column([None, None]) == [None, None]
+
+
+def test_a_value_does_not_depend_on_its_neighbours():
+    values = [[1, 2], None, [3, None], [4, 5]]
+    whole = row_values(values, PAIR)
+    alone = [row_values([value], PAIR)[0] for value in values]
+    assert list(map(repr, whole)) == list(map(repr, alone))
+
+
+def test_rows_are_dicts_in_the_order_of_the_columns():
+    chunk = TableChunk(pa.record_batch({"b": [1, 2], "a": ["x", "y"]}))
+    assert chunk.rows() == [{"b": 1, "a": "x"}, {"b": 2, "a": "y"}]
+    assert list(chunk.rows()[0]) == ["b", "a"]
+    assert len(chunk) == 2
+    assert len(chunk.slice(1, 2)) == 1
+
+
+def test_empty_chunks():
+    chunk = TableChunk(pa.record_batch({"x": pa.array([], PAIR), "s": pa.array([], pa.string())}))
+    assert chunk.rows() == []
+    assert chunk.columns()["x"].shape == (0, 2)
+    assert chunk.columns()["s"] == []
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "headrace.sources.arrow")
+    with pytest.raises(MissingExtraError, match=r"headrace\[arrow\]"):
+        importlib.import_module("headrace.sources.arrow")

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.sources.errors import ChangedFileError, RecordError
+from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
+
+pa = pytest.importorskip("pyarrow")
+ipc = pytest.importorskip("pyarrow.ipc")
+
+from headrace.sources.arrow_ipc import ArrowSource  # noqa: E402 (needs pyarrow)
+
+ROWS = st.fixed_dictionaries({"id": st.integers(0, 99) | st.none(), "text": st.text(max_size=4) | st.none()})
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+def write(path, batches, *, stream=False, schema=SCHEMA, compression=None):
+    new = ipc.new_stream if stream else ipc.new_file
+    with new(str(path), schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        for rows in batches:
+            writer.write(pa.RecordBatch.from_pylist(rows, schema))
+
+
+@given(
+    batches=st.lists(st.lists(ROWS, max_size=8), max_size=6),
+    stream=st.booleans(),
+    compression=st.sampled_from([None, "lz4", "zstd"]),
+    block_bytes=st.sampled_from([1, 500, 1 << 20]),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_row_comes_once_from_any_row_on(tmp_path_factory, batches, stream, compression, block_bytes):
+    folder = tmp_path_factory.mktemp("arrow")
+    write(folder / "0.arrow", batches, stream=stream, compression=compression)
+    write(folder / "1.arrow", [[{"id": 1, "text": "last"}]])
+    source = ArrowSource(str(folder), block_bytes=block_bytes)
+    check_exactly_once(source, [*(row for rows in batches for row in rows), {"id": 1, "text": "last"}])
+    assert source.describe()["streams"] == stream
+
+
+def test_record_batches_are_blocks_and_small_ones_are_joined(tmp_path):
+    write(tmp_path / "x.feather", [[{"id": i}] * 10 for i in range(4)])
+    assert [block.rows for block in ArrowSource(str(tmp_path), block_bytes=1).blocks()] == [10] * 4
+    assert [block.rows for block in ArrowSource(str(tmp_path), block_bytes=1 << 20).blocks()] == [40]
+
+
+def test_only_the_columns_asked_for_come_in_the_order_asked_for(tmp_path):
+    write(tmp_path / "0.arrow", [[{"id": 1, "text": "a"}]])
+    write(tmp_path / "1.arrow", [[{"id": 2, "text": "b"}]], stream=True)
+    assert all_rows(ArrowSource(str(tmp_path), columns=["text"])) == [{"text": "a"}, {"text": "b"}]
+    assert list(all_rows(ArrowSource(str(tmp_path), columns=["text", "id"]))[1]) == ["text", "id"]
+
+
+def test_files_with_other_columns_are_refused_by_name(tmp_path):
+    write(tmp_path / "0.arrow", [[{"id": 1, "text": "a"}]])
+    write(tmp_path / "1.arrow", [[{"id": 1.5}]], schema=pa.schema([("id", pa.float64())]))
+    with pytest.raises(ValueError, match=r"'id' is int64 in '.*0.arrow' and double in '.*1.arrow'"):
+        ArrowSource(str(tmp_path)).blocks()
+
+
+def test_large_record_batches_come_in_small_chunks(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": 1, "text": "x" * 1000}] * 10_000])
+    source = ArrowSource(str(tmp_path))
+    (block,) = source.blocks()
+    assert max(chunk.batch.nbytes for chunk in source.read(block)) < 4 << 20
+
+
+def test_a_compressed_stream(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": 1, "text": "a"}], [{"id": 2, "text": "b"}]], stream=True)
+    (tmp_path / "x.arrow.gz").write_bytes(gzip.compress((tmp_path / "x.arrow").read_bytes()))
+    check_exactly_once(ArrowSource(str(tmp_path / "x.arrow.gz")), [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}])
+
+
+@pytest.mark.parametrize("content", [b"", b"no arrow here, but some other bytes", b"ARROW1 and then nothing"])
+def test_what_is_no_arrow_file_is_told(tmp_path, content):
+    (tmp_path / "x.arrow").write_bytes(content)
+    with pytest.raises(RecordError, match=r"x\.arrow is damaged, or no Arrow file"):
+        ArrowSource(str(tmp_path)).blocks()
+
+
+def test_a_stream_that_was_cut_is_told(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": i, "text": "a"}] * 9 for i in range(3)], stream=True)
+    content = (tmp_path / "x.arrow").read_bytes()
+    (tmp_path / "x.arrow").write_bytes(content[:-100])
+    source = ArrowSource(str(tmp_path))
+    with pytest.raises(RecordError, match=r"x\.arrow is damaged"):
+        rows_of(source, source.blocks()[0])
+
+
+def test_a_file_that_changed_since_it_was_listed_is_noticed(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": 1}]])
+    source = ArrowSource(str(tmp_path))
+    block = source.blocks()[0]
+    os.utime(tmp_path / "x.arrow", ns=(0, 0))
+    with pytest.raises(ChangedFileError, match=r"x\.arrow"):
+        rows_of(source, block)
+
+
+def test_it_works_in_other_processes(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": i, "text": None}] * 3 for i in range(3)])
+    check_other_processes(ArrowSource(str(tmp_path), block_bytes=1))
+
+
+def test_remote_files_have_no_counts(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    batches = [[{"id": i, "text": str(i)}] * 5 for i in range(4)]
+    for name, stream in (("file", False), ("stream", True)):
+        write(tmp_path / name, batches, stream=stream)
+        fsspec.filesystem("memory").pipe(f"/arrow/{name}", (tmp_path / name).read_bytes())
+        source = ArrowSource(f"memory://arrow/{name}", block_bytes=1)
+        check_exactly_once(source, [row for rows in batches for row in rows])
+        assert len(source.blocks()) == (1 if stream else 4)
+        assert source.describe()["rows"] is None
+
+
+def test_what_it_tells(tmp_path):
+    write(tmp_path / "x.arrow", [[{"id": 1}] * 3])
+    assert ArrowSource(str(tmp_path)).describe() == {
+        "format": "arrow",
+        "files": 1,
+        "streams": 0,
+        "blocks": 1,
+        "rows": 3,
+        "columns": {"id": "int64", "text": "string"},
+    }

@@ -1,0 +1,344 @@
+"""Tables in text: whatever the bytes and the cuts, pyarrow and Python find the records of one plain reader."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headrace.base.optional import is_installed
+from headrace.sources import csv_rows
+from headrace.sources.csv_format import CsvFormat
+from headrace.sources.csv_rows import CsvSource
+from headrace.sources.errors import RecordError
+from headrace.sources.file_source import FileOptions
+from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
+
+if is_installed("pyarrow"):
+    import pyarrow.csv
+
+    pyarrow.csv.read_csv(pyarrow.BufferReader(b"a\n1\n"))  # opens descriptors that stay, so before the first test
+
+PARSERS = [
+    pytest.param("arrow", marks=pytest.mark.skipif(not is_installed("pyarrow"), reason="needs pyarrow")),
+    "python",
+]
+needs_arrow = pytest.mark.skipif(not is_installed("pyarrow"), reason="needs pyarrow")
+
+# Fields with everything that makes it hard to see where a record ends.
+field = st.text(st.sampled_from('a"",\n\r\r\n ä😀'), max_size=8)
+table = st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(field, min_size=n, max_size=n), max_size=8))
+# Any bytes at all, with many that mean something: quotes where none should be, records of any length.
+wild = st.lists(st.sampled_from([b'"', b'""', b",", b"\n", b"\r", b"\r\n", b"a", b"1", b" ", "ä".encode(), b"\xff"]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("csv")
+
+
+@pytest.fixture(params=PARSERS)
+def parser(request, monkeypatch):
+    """With pyarrow, and as if it were not installed."""
+    if request.param == "python":
+        monkeypatch.setattr(csv_rows, "is_installed", lambda _: False)
+    return request.param
+
+
+def write(folder, content, name="data.csv"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def as_text(rows, newline="\r\n", all_quoted=False):
+    """Rows as RFC 4180 has them written."""
+
+    def write_field(text, alone):
+        must_be = all_quoted or any(character in text for character in ',"\r\n') or (alone and not text)
+        return '"' + text.replace('"', '""') + '"' if must_be else text
+
+    return "".join(",".join(write_field(str(text), len(row) == 1) for text in row) + newline for row in rows)
+
+
+def columns_of(source):
+    return [chunk.columns() for block in source.blocks() for chunk in source.read(block)]
+
+
+def texts(n, **kwargs):
+    """A table of n columns of text without a header."""
+    names = [f"f{i}" for i in range(n)]
+    return CsvFormat(header=False, names=names, types=dict.fromkeys(names, str), **kwargs)
+
+
+@pytest.mark.usefixtures("parser")
+class TestAnyCut:
+    @settings(deadline=None)
+    @given(table, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(1, 60), st.integers(1, 60))
+    def test_the_blocks_have_each_record_once(self, folder, rows, newline, all_quoted, block_bytes, piece_bytes):
+        text = as_text(rows, newline, all_quoted)
+        n = len(rows[0]) if rows else 1
+        source = CsvSource(write(folder, text), texts(n), FileOptions(block_bytes=block_bytes))
+        with small_pieces(piece_bytes):
+            assert [list(row.values()) for row in all_rows(source)] == rows
+            check_first_rows(source, most=4)
+
+    @settings(deadline=None)
+    @given(table, st.integers(1, 60), st.integers(1, 60), st.sampled_from(["utf-16", "utf-32-le", "cp1252", "utf-7"]))
+    def test_in_any_encoding(self, folder, rows, block_bytes, piece_bytes, encoding):
+        rows = [[text.encode(encoding, "ignore").decode(encoding) for text in row] for row in rows]
+        text = as_text(rows)
+        n = len(rows[0]) if rows else 1
+        options = FileOptions(block_bytes=block_bytes, encoding=encoding)
+        source = CsvSource(write(folder, text.encode(encoding)), texts(n), options)
+        with small_pieces(piece_bytes):
+            assert [list(row.values()) for row in all_rows(source)] == rows
+
+    @settings(deadline=None)
+    @given(wild, st.integers(1, 3), st.integers(1, 30), st.integers(1, 30))
+    def test_any_bytes_give_the_same_for_every_cut(self, folder, parts, n, block_bytes, piece_bytes):
+        path = write(folder, b"".join(parts))
+        whole_bad, bad = [], []
+        whole = all_rows(CsvSource(path, texts(n)), whole_bad)
+        source = CsvSource(path, texts(n), FileOptions(block_bytes=block_bytes))
+        with small_pieces(piece_bytes):
+            assert all_rows(source, bad) == whole
+            check_first_rows(source, most=3)
+        assert [record.raw for record in bad] == [record.raw for record in whole_bad]
+
+    @settings(deadline=None)
+    @given(st.lists(st.lists(st.text("ab ", max_size=3), min_size=2, max_size=2), max_size=9), st.integers(1, 9))
+    def test_without_quoted_newlines(self, folder, rows, block_bytes):
+        path = write(folder, as_text(rows))
+        source = CsvSource(path, texts(2, newlines_in_values=False), FileOptions(block_bytes=block_bytes))
+        assert [list(row.values()) for row in all_rows(source)] == rows
+
+    @settings(deadline=None)
+    @given(table, st.integers(1, 30))
+    def test_a_quoted_newline_that_was_denied_is_noticed_or_harmless(self, folder, rows, block_bytes):
+        text = as_text(rows)
+        n = len(rows[0]) if rows else 1
+        source = CsvSource(
+            write(folder, text), texts(n, newlines_in_values=False), FileOptions(block_bytes=block_bytes)
+        )
+        try:
+            found = all_rows(source)
+        except RecordError:
+            assert any(newline in text for row in rows for text in row for newline in "\r\n")
+        else:
+            assert [list(row.values()) for row in found] == rows
+
+
+@needs_arrow
+class TestBothParsers:
+    number = st.text(st.sampled_from("0019+-.eExXnaif \t_"), max_size=6)
+    value = st.one_of(number, st.sampled_from(["", "NA", "true", "False", "1e400", "-inf", "nan", "9" * 19, "0xff"]))
+
+    @settings(deadline=None)
+    @given(
+        st.lists(st.tuples(value, value), min_size=1, max_size=5),
+        st.tuples(*[st.sampled_from(["int", "float", "bool", "str", None])] * 2),
+        st.sampled_from([None, ["NA"], ["", "NA"]]),
+    )
+    @example([("+1", "-nan")], ("float", "float"), None)
+    def test_find_the_same_values(self, folder, rows, types, nulls):
+        path = write(folder, as_text(rows, all_quoted=True))
+        names = ["x", "y"]
+        given_types = {name: kind for name, kind in zip(names, types, strict=True) if kind}
+        results = []
+        for with_arrow in (True, False):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(csv_rows, "is_installed", lambda _, answer=with_arrow: answer)
+                source = CsvSource(path, CsvFormat(header=False, names=names, types=given_types, nulls=nulls))
+                bad = []
+                rows_found = all_rows(source, bad)
+                columns = [
+                    {name: getattr(column, "dtype", None) for name, column in chunk.columns().items()}
+                    for chunk in source.read(source.blocks()[0], 0, bad.append)
+                ]
+                results.append((repr(rows_found), [record.raw for record in bad], columns))
+        assert results[0] == results[1]
+
+
+@pytest.mark.usefixtures("parser")
+class TestValues:
+    def test_types_are_found(self, tmp_path):
+        path = write(tmp_path, "i,f,b,s,none\n1,1,true,x,\n-2,.5e1,FALSE,,\n,,,true,\n")
+        source = CsvSource(path)
+        assert source.describe()["columns"] == {"i": "int", "f": "float", "b": "bool", "s": "str", "none": "str"}
+        assert all_rows(source) == [
+            {"i": 1, "f": 1.0, "b": True, "s": "x", "none": ""},
+            {"i": -2, "f": 5.0, "b": False, "s": "", "none": ""},
+            {"i": None, "f": None, "b": None, "s": "true", "none": ""},
+        ]
+
+    def test_columns_are_arrays_where_they_can_be(self, tmp_path):
+        path = write(tmp_path, "i,f,b,s,n\n1,1.5,true,x,1\n2,,false,y,\n")
+        (columns,) = columns_of(CsvSource(path))
+        assert columns["i"].dtype == np.int64
+        assert columns["i"].tolist() == [1, 2]
+        assert columns["f"].dtype == np.float64
+        assert columns["f"][0] == 1.5
+        assert math.isnan(columns["f"][1])
+        assert columns["b"].dtype == np.bool_
+        assert columns["b"].tolist() == [True, False]
+        assert columns["s"] == ["x", "y"]
+        assert columns["n"] == [1, None]
+
+    def test_types_hold_for_all_blocks(self, tmp_path):
+        path = write(tmp_path, "x\n" + "1.5\n" * 50 + "2\n" * 50)
+        source = CsvSource(path, options=FileOptions(block_bytes=20))
+        assert len(source.blocks()) > 5
+        assert {columns["x"].dtype for columns in columns_of(source)} == {np.dtype(np.float64)}
+
+    def test_types_can_be_given(self, tmp_path):
+        path = write(tmp_path, "a,b\n1,2\n3,4\n")
+        source = CsvSource(path, CsvFormat(types={"a": str, "b": "float"}))
+        assert all_rows(source) == [{"a": "1", "b": 2.0}, {"a": "3", "b": 4.0}]
+
+    def test_nulls_can_be_given(self, tmp_path):
+        path = write(tmp_path, "a,b\nNA,NA\n1,x\n2,\n")
+        source = CsvSource(path, CsvFormat(nulls=["NA"]))
+        assert all_rows(source) == [{"a": None, "b": None}, {"a": 1, "b": "x"}, {"a": 2, "b": ""}]
+
+    def test_separators_and_quotes(self, tmp_path):
+        path = write(tmp_path, "a\tb\n'x\ty'\t\"\n'it''s'\t2\"\n")
+        source = CsvSource(path, CsvFormat(separator="\t", quote="'"))
+        assert all_rows(source) == [{"a": "x\ty", "b": '"'}, {"a": "it's", "b": '2"'}]
+
+    def test_quotes_can_mean_nothing(self, tmp_path):
+        path = write(tmp_path, 'a,b\n"x,1\ny",2\n')
+        assert all_rows(CsvSource(path, CsvFormat(quote=None))) == [{"a": '"x', "b": 1}, {"a": 'y"', "b": 2}]
+
+    def test_a_field_may_be_long(self, tmp_path):
+        path = write(tmp_path, "a\n" + "x" * 300_000 + "\n")
+        assert [len(row["a"]) for row in all_rows(CsvSource(path))] == [300_000]
+
+
+@pytest.mark.usefixtures("parser")
+class TestHeader:
+    def test_names_instead_of_a_header(self, tmp_path):
+        path = write(tmp_path, "1,2\n")
+        assert all_rows(CsvSource(path, CsvFormat(header=False))) == [{"f0": 1, "f1": 2}]
+        assert all_rows(CsvSource(path, CsvFormat(header=False, names=["x", "y"]))) == [{"x": 1, "y": 2}]
+
+    def test_names_instead_of_those_in_the_header(self, tmp_path):
+        path = write(tmp_path, "a,a\n1,2\n")
+        assert all_rows(CsvSource(path, CsvFormat(names=["x", "y"]))) == [{"x": 1, "y": 2}]
+
+    def test_each_file_has_one(self, tmp_path):
+        write(tmp_path, '\ufeffa,"b\nc"\r\n1,2\r\n', "1.csv")
+        write(tmp_path, "", "2.csv")
+        write(tmp_path, '\n\na,"b\nc"\n3,4', "3.csv")
+        source = CsvSource(tmp_path, options=FileOptions(block_bytes=3))
+        assert all_rows(source) == [{"a": 1, "b\nc": 2}, {"a": 3, "b\nc": 4}]
+
+    def test_must_be_the_same(self, tmp_path):
+        write(tmp_path, "a,b\n1,2\n", "1.csv")
+        write(tmp_path, "b,a\n1,2\n", "2.csv")
+        with pytest.raises(RecordError, match=r"2\.csv must be that of the first file, \['a', 'b'\], got \['b', 'a'\]"):
+            all_rows(CsvSource(tmp_path))
+
+    def test_types_come_from_the_first_file_with_records(self, tmp_path):
+        write(tmp_path, "a\n", "1.csv")
+        write(tmp_path, "a\n7\n", "2.csv")
+        assert all_rows(CsvSource(tmp_path)) == [{"a": 7}]
+
+    def test_nothing_at_all(self, tmp_path):
+        assert all_rows(CsvSource(write(tmp_path, ""))) == []
+        assert all_rows(CsvSource(write(tmp_path, "\r\n\n"))) == []
+        assert all_rows(CsvSource(write(tmp_path, "a,b\n"))) == []
+
+    @pytest.mark.parametrize(
+        ("content", "table", "message"),
+        [("a,a\n1,2\n", {}, "'a' twice"), ("a,b\n1,2\n", {"types": {"c": int}}, r"got \['c'\]")],
+    )
+    def test_wrong_names(self, tmp_path, content, table, message):
+        with pytest.raises(ValueError, match=message):
+            CsvSource(write(tmp_path, content), CsvFormat(**table)).blocks()
+
+
+@pytest.mark.usefixtures("parser")
+class TestBadRecords:
+    def test_are_left_out_alone(self, tmp_path):
+        path = write(tmp_path, b'a,b\n1,x\n2\n3,y,z\n"oops\n",w\n\n4,\xff\n5,v\n')
+        bad = []
+        source = CsvSource(path, CsvFormat(types={"a": int}))
+        assert all_rows(source, bad) == [{"a": 1, "b": "x"}, {"a": 5, "b": "v"}]
+        assert [record.raw for record in bad] == [b"2\n", b"3,y,z\n", b'"oops\n",w\n', b"4,\xff\n"]
+        assert [record.where.partition(", line ")[2] for record in bad] == [
+            "3 of these (at byte 8)",
+            "4 of these (at byte 10)",
+            "5 of these (at byte 16)",
+            "8 of these (at byte 27)",
+        ]
+        assert [record.error.partition(":")[0] for record in bad] == [
+            "the record must have 2 fields, got 1",
+            "the record must have 2 fields, got 3",
+            "column 'a'",
+            "UnicodeDecodeError",
+        ]
+
+    def test_nobody_listens(self, tmp_path):
+        path = write(tmp_path, "a\n" + "1\n" * 20_000 + "x\n")
+        with pytest.raises(RecordError, match=r"line 20002 .*column 'a': 'x' is no int; types=\{'a': 'str'\} would"):
+            all_rows(CsvSource(path))
+
+    def test_a_quote_that_is_never_closed(self, tmp_path):
+        path = write(tmp_path, 'a,b\n1,x\n2,"y\n3,z\n')
+        bad = []
+        assert all_rows(CsvSource(path), bad) == [{"a": 1, "b": "x"}]
+        assert [(record.raw, record.error) for record in bad] == [(b'2,"y\n3,z\n', "a quote is never closed")]
+        assert bad[0].where.endswith("line 3 of these (at byte 8)")
+
+    def test_a_quoted_newline_where_there_should_be_none(self, tmp_path):
+        path = write(tmp_path, 'a,b\n1,"x\ny"\n')
+        source = CsvSource(path, CsvFormat(newlines_in_values=False), FileOptions(block_bytes=7))
+        with pytest.raises(RecordError, match="newlines_in_values=True"):
+            all_rows(source)
+
+    def test_a_record_that_is_too_long(self, tmp_path):
+        path = write(tmp_path, "a\n12\n123\n1234\n")
+        bad = []
+        assert all_rows(CsvSource(path, options=FileOptions(max_record_bytes=3)), bad) == [{"a": 12}, {"a": 123}]
+        assert [record.raw for record in bad] == [b"1234\n"]
+
+    def test_a_record_without_end(self, tmp_path):
+        path = write(tmp_path, 'a\n"' + "1\n" * 100)
+        with small_pieces(10), pytest.raises(RecordError, match="is a quote never closed"):
+            all_rows(CsvSource(path, options=FileOptions(max_record_bytes=50)))
+
+
+def test_a_compressed_table_is_one_block(tmp_path):
+    path = write(tmp_path, gzip.compress(b"a,b\n" + b'1,"x\n"\n' * 500), "a.csv.gz")
+    source = CsvSource(path, options=FileOptions(block_bytes=10))
+    assert all_rows(source) == [{"a": 1, "b": "x\n"}] * 500
+    assert len(source.blocks()) == 1
+
+
+def test_a_table_can_be_read_from_any_row(tmp_path):
+    path = write(tmp_path, as_text([["a"], *[[i] for i in range(100)]]))
+    source = CsvSource(path, options=FileOptions(block_bytes=1000))
+    (block,) = source.blocks()
+    assert rows_of(source, block, 97) == [{"a": 97}, {"a": 98}, {"a": 99}]
+    assert rows_of(source, block, 100) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"separator": ";;"},
+        {"separator": "\n"},
+        {"quote": "ä"},
+        {"separator": '"'},
+        {"types": {"a": "complex"}},
+        {"names": "ab"},
+    ],
+)
+def test_wrong_formats(wrong):
+    with pytest.raises(ValueError, match="must"):
+        CsvFormat(**wrong)
