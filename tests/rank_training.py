@@ -1,19 +1,20 @@
-"""One rank of a small training with DistributedDataParallel: what `test_two_ranks.py` starts several times.
+"""Small trainings with DistributedDataParallel, which `test_two_ranks.py` starts: python -m tests.rank_training FOLDER
 
-    python -m tests.rank_training FOLDER RANK WORLD RUN
-
-The run "first" trains four epochs, and saves a checkpoint in the middle of the third. Others go on from it.
+The run "first" trains four epochs, and saves a checkpoint in the middle of the third. Others go on from it, in fresh
+processes. Those are forked by a process that has done nothing but import torch, which takes longer than all the rest.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch._dynamo  # as DistributedDataParallel does, later
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,6 +30,8 @@ from headrace.insight.audit import Audit
 
 N = 203
 EPOCHS = 4
+RUNS = {"first": 2, "again": 2, "on three": 3}  # and their numbers of ranks
+LONGEST_S = 30  # that a rank waits for another
 STOP = (2, 5)  # epoch, and batches of it
 LENGTHS = np.random.default_rng(0).integers(1, 40, N)
 WEIGHTS = np.random.default_rng(1).random(N)
@@ -103,10 +106,11 @@ def gather(value):
     return values
 
 
-def main(folder, rank, world, run):
-    folder, rank, world = Path(folder), int(rank), int(world)
+def run_rank(folder, run, rank, world):
+    """The whole life of one rank."""
+    rendezvous = f"file://{folder / run}.rendezvous"
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder / run}", rank=rank, world_size=world, timeout=timedelta(seconds=30)
+        "gloo", init_method=rendezvous, rank=rank, world_size=world, timeout=timedelta(seconds=LONGEST_S)
     )
     torch.set_num_threads(1)
     results = {}
@@ -123,5 +127,18 @@ def main(folder, rank, world, run):
     dist.destroy_process_group()
 
 
+def run_all_ranks(folder, run, world):
+    """Start fresh processes, all at once, and see that they end by themselves."""
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    ranks = [context.Process(target=run_rank, args=(folder, run, rank, world), daemon=True) for rank in range(world)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(2 * LONGEST_S)
+    if any(rank.exitcode for rank in ranks) or any(rank.is_alive() for rank in ranks):
+        raise SystemExit(f"{run}: ranks ended with {[rank.exitcode for rank in ranks]}; None is a hang.")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for run, world in RUNS.items():
+        run_all_ranks(Path(sys.argv[1]), run, world)

@@ -142,6 +142,18 @@ class Counting(Eager):
         self.epoch_number, self.given = state["epoch"], state["given"]
 
 
+class Telling(Eager):
+    """Is told the epoch."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng(self.epoch).permutation(self.n).tolist())
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
 class Pairs:
     """A batch sampler of the user's own, which has no length and knows no state."""
 
@@ -165,6 +177,7 @@ ORDERS: dict[str, Callable[[int], dict[str, Any]]] = {
     "eager": lambda n: {"sampler": Eager(n)},
     "lazy": lambda n: {"sampler": Lazy(n)},
     "with a state": lambda n: {"sampler": Counting(n)},
+    "told the epoch": lambda n: {"sampler": Telling(n)},
     "a list": lambda n: {"sampler": list(range(n))[::-1]},
     "buckets": lambda n: {"batch_sampler": BucketBatchSampler(np.arange(n) % 7 + 1, 3, seed=5)},
     "classes": lambda n: {"batch_sampler": ClassBatchSampler([i % 3 for i in range(n + 2)], 2, 2, seed=5)},
@@ -279,17 +292,17 @@ def interrupted(
             they are spoiled.
     """
     given: list[tuple[int, Any]] = []
-    state: Any = None
+    state = generators = None
     for n, way in zip([*stops, 10**6], on_the_way, strict=True):
         loader = make(way)
         if state is not None:
             if keeps:
-                set_generators(saved)
+                set_generators(generators)
             else:
                 seed_generators(len(given))
             loader.load_state_dict(state)
             assert through_json(loader.state_dict()) == state
         more, state = stop_after(loader, n, end)
         given += more
-        saved = global_generators()
+        generators = global_generators()
     return given

@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "batch": {"base", "frameworks"},
     "transport": {"base", "frameworks"},
     "deliver": {"base", "frameworks"},
-    "insight": {"base", "order"},
+    "insight": {"base"},
     # Streams put sources in an order; they are datasets, too.
     "streams": {"base", "data", "order", "sources"},
     # What runs them.

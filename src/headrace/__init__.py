@@ -10,12 +10,14 @@ transport/    how batches get from a worker process to the loader: shared memory
 flow.py       the loop that sends tasks out and brings batches back, with dealing.py and reorder.py
 window_flow.py  the same for the windows of streams
 deliver/      the iterator that the training loop holds, pinned memory, devices
+insight/      what can be told of a run: audits
 frameworks/   NumPy, torch and JAX as outputs of the same core
 base/         errors, messages, containers, seeds, optional imports
 loader.py     DataLoader, which puts all of these together, with arguments.py, epochs.py and preparing.py
 """
 
 from headrace.base.errors import (
+    AuditError,
     CollateError,
     CollateTypeError,
     HeadraceError,
@@ -39,6 +41,7 @@ from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Sub
 from headrace.data.dataset import Dataset, IterableDataset
 from headrace.data.shared_list import SharedList
 from headrace.data.tensors import TensorDataset
+from headrace.insight.audit import Audit
 from headrace.loader import DataLoader
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
@@ -66,6 +69,8 @@ from headrace.streams.readers import (
 from headrace.streams.stream import Stream
 
 __all__ = [
+    "Audit",
+    "AuditError",
     "BadSample",
     "BatchOrderSampler",
     "BatchSampler",

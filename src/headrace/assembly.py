@@ -79,7 +79,7 @@ def make_flow(
             progress,
             size=loader.batch_size,
             drop_last=loader.drop_last,
-            join=Worker(make_job(loader, progress, None)).collate,
+            join=Worker(make_job(loader, progress, None)).join,
             first_row=progress.start.get("place", (0, 0))[1],
             most_batches=course.most_batches(progress.epoch),
             tell_bad=None if skipped is None else skipped.note,
@@ -100,14 +100,14 @@ def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount |
     audit, course = loader._epochs.audit, loader._epochs.course
     if audit is None:
         return None
-    first = progress.start.get("position", progress.batches)
+    position, n_ahead = progress.start.get("position", progress.batches), len(progress.ahead)
     if audit.expect is None:
-        expected = expected_keys(course, progress.epoch, first)
+        expected = expected_keys(course, progress.epoch, position, has_gaps=n_ahead > 0)
     else:
-        expected = KnownKeys(audit.expect, starts=first == 0)
+        expected = KnownKeys(audit.expect, starts=position + n_ahead == 0)
     return audit.begin(
         progress.epoch,
-        Part(first, *_rank_of(loader)),
+        Part(position + n_ahead, *_rank_of(loader)),
         expected,
         batched=loader.batch_sampler is not None,
         streams=loader._iterable,

@@ -90,7 +90,9 @@ class Epochs:
             raise StateError(
                 f"This is no state of a loader, of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
             )
-        check_counts(state, "epoch", "batches", "errors", "base_seed")
+        check_counts(state, "epoch", "batches", "errors")
+        if state.get("base_seed", "") is not None:
+            check_counts(state, "base_seed")
         try:
             self.course.check(state["course"], is_edge=_is_edge(state))
         except (AttributeError, KeyError, TypeError) as error:

@@ -19,13 +19,14 @@ from headrace.arguments import (
     shown,
     warn_of_many_workers,
 )
-from headrace.base.messages import BadSample
+from headrace.base.messages import BadSample, Failed, Finished, Task
 from headrace.base.warning import WarnOnce
 from headrace.batch.collate import default_collate, default_convert
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
-from headrace.engines.engine import Engine
+from headrace.engines.engine import Engine, Job
+from headrace.engines.worker import Worker
 from headrace.epochs import Epochs
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.insight.audit import Audit
@@ -38,7 +39,8 @@ from headrace.order.seeded_course import seeded_course
 from headrace.order.shard import Even, Shard, resolve_shard
 from headrace.order.stream_course import StreamCourse
 from headrace.streams.course import WindowCourse
-from headrace.streams.stream import Stream
+from headrace.streams.fetch import ReadWindow, WindowRef
+from headrace.streams.stream import Recipe, Stream
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -148,7 +150,8 @@ class DataLoader(Generic[T_co]):
         self.shard = resolve_shard(shard, even)
         self.even = even
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
-        self.seed = 0 if seed is None and self.shard is not None else seed
+        is_stream = isinstance(dataset, Stream)
+        self.seed = 0 if seed is None and self.shard is not None and not is_stream else seed
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
@@ -188,11 +191,12 @@ class DataLoader(Generic[T_co]):
 
     def _make_course(self) -> Course:
         described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
-        length = partial(_known_length, self.dataset)
+        describe = partial(_describe, self.dataset)
         if isinstance(self.dataset, Stream):
             shard_of_stream = resolve_shard("auto", self.even) if self.shard is None else self.shard
             return WindowCourse(
                 self.dataset.recipe,
+                partial(_count_rows, self.dataset.recipe, self.seed, self.on_error),
                 batch_size=self.batch_size,
                 drop_last=self.drop_last,
                 seed=self.seed,
@@ -213,10 +217,10 @@ class DataLoader(Generic[T_co]):
                 self.drop_last,
                 self.seed,
                 self.shard or Shard(),
-                lambda: {"length": length()},
+                describe,
             )
         described["sampler"] = type(self._index_sampler if self.batch_size is None else self.sampler).__name__
-        return ReplayedCourse(self._index_sampler, self.generator, lambda: {**described, "length": length()})
+        return ReplayedCourse(self._index_sampler, self.generator, partial(describe, **described))
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Iterable[Any]:
         if self._iterable:
@@ -350,8 +354,30 @@ class DataLoader(Generic[T_co]):
         return shown(self)
 
 
-def _known_length(dataset: Any) -> int | None:
+def _describe(dataset: Any, **arguments: Any) -> dict[str, Any]:
+    """What a state must agree with."""
     try:
-        return len(dataset)
+        length = len(dataset)
     except Exception:  # noqa: BLE001 (whatever the user's code raises; then nobody needs its length)
-        return None
+        length = None
+    return {**arguments, "length": length}
+
+
+def _count_rows(recipe: Recipe, seed: int | None, on_error: str, window: WindowRef) -> int:
+    """Read a window as a worker does, to count its rows."""
+    job = Job(
+        dataset=None,
+        iterable=False,
+        batched=True,
+        drop_last=False,
+        collate_fn=list,
+        output="numpy",
+        convert=False,
+        seed=seed,
+        skip_errors=on_error == "skip",
+        recipe=recipe,
+    )
+    outcome = Worker(job).work(Task(0, ReadWindow(window)))
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    return outcome.batch if isinstance(outcome, Finished) else 0

@@ -20,8 +20,12 @@ def is_installed(module: str) -> bool:
 
 
 def loaded(module: str) -> ModuleType | None:
-    """The module if somebody has already imported it, else None. Never imports."""
-    return sys.modules.get(module)
+    """The module if somebody has already imported it, else None. Never imports.
+
+    While another thread is still importing it, most of it is not there: None then, too.
+    """
+    found = sys.modules.get(module)
+    return None if getattr(getattr(found, "__spec__", None), "_initializing", False) else found
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -120,7 +120,8 @@ class Worker:
 
         job = self._job
         if job.recipe.as_columns and job.collate_fn is None:
-            collate = Collator(framework_of(job.output) if self._framework is None else self._framework).convert
+            convert = Collator(framework_of(job.output) if self._framework is None else self._framework).convert
+            collate = partial(_convert_columns, convert)
         randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
         return WindowFetcher(
             job.recipe,
@@ -135,9 +136,16 @@ class Worker:
         if self._watch is not None:
             self._watch.bad.append((row, error))
 
-    def collate(self, rows: Any) -> Any:
-        """A batch of rows of a stream."""
-        return self._fetcher.collate(rows)  # type: ignore[attr-defined]
+    def join(self, rows: Any, epoch: int, number: int) -> Outcome:
+        """The outcome of batch `number` of a stream, whose rows come from several windows."""
+        task = Task(number, None)
+        try:
+            batch = self._fetcher.collate(rows, epoch, number)  # type: ignore[attr-defined]
+        except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
+            if not self._job.skip_errors:
+                return Failed(number, error)
+            return Skipped(number, (describe_bad(f"batch {number}", task, self._number, error),))
+        return Finished(number, batch)
 
     def _make_randomness(self) -> SampleRandomness | None:
         return None if self._job.seed is None else self._randomness_from(self._job.seed, repeats=not self._job.iterable)
@@ -206,6 +214,11 @@ class Worker:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
         return f"in {whereabouts(self._kind, self._number)}, {place_of(task, position)}"
+
+
+def _convert_columns(convert: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
+    """Arrays become the framework's; lists, of strings and the like, stay lists."""
+    return {name: column if isinstance(column, list) else convert(column) for name, column in columns.items()}
 
 
 def whereabouts(kind: str, worker: int | None) -> str:

@@ -43,6 +43,7 @@ class Audit:
         """What is known of every epoch, one line each.
 
         Examples:
+            >>> from headrace import DataLoader
             >>> loader = DataLoader(range(10), batch_size=4, shuffle=True, seed=0)
             >>> audit = loader.audit()
             >>> batches = list(loader)
@@ -56,7 +57,7 @@ class Audit:
         """See that nothing is missing, and nothing came twice; an epoch that is not over lacks nothing yet.
 
         Raises:
-            AuditError: something is wrong; says what, and with `full=True` which samples. Or nothing was there to check.
+            AuditError: something is wrong; says what, and with `full=True` which samples. Or there is nothing to check.
         """
         if not self._epochs:
             raise AuditError(self.report())

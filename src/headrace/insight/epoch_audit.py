@@ -15,7 +15,7 @@ class Part(NamedTuple):
     """What one rank ran of an epoch, without a stop.
 
     Attributes:
-        first: where it began, in the order of all ranks.
+        first: where it began, in the order of all ranks; later parts have larger numbers.
         is_over: whether it ran to the end.
     """
 

@@ -82,18 +82,23 @@ class DealtOrder:
 
     Args:
         shares: how many items each rank gets: samples, or batches of a `BatchOrder`.
+        has_gaps: whether some of what follows the position was given before.
     """
 
     order: Order | BatchOrder
     position: int
     shares: tuple[int, ...]
+    has_gaps: bool = False
     is_guess: bool = False
 
     def whole(self) -> Iterator[Indices]:
         yield from self._between(0, self.position)
-        yield from self.rest()
+        yield from self._dealt()
 
-    def rest(self) -> Iterator[Indices]:
+    def rest(self) -> Iterator[Indices] | None:
+        return None if self.has_gaps else self._dealt()
+
+    def _dealt(self) -> Iterator[Indices]:
         world, all_have = len(self.shares), min(self.shares)
         yield from self._between(self.position, self.position + all_have * world)
         for rank, share in enumerate(self.shares):
@@ -126,21 +131,22 @@ class DealtOrder:
         return np.concatenate([order.batch(number) for number in positions.tolist()])
 
 
-def expected_keys(course: Course, epoch: int, position: int) -> ExpectedKeys | None:
+def expected_keys(course: Course, epoch: int, position: int, *, has_gaps: bool = False) -> ExpectedKeys | None:
     """What is to come in the epoch that a course has begun; None if only its sampler knows.
 
     Args:
         position: where it was begun: of the item in the order, or the number of the batch where there is no order.
+        has_gaps: whether later items had been given before, out of order.
     """
     if isinstance(course, SeededCourse):
-        return _dealt(course, epoch, position)
+        return _dealt_order(course, epoch, position, has_gaps)
     if isinstance(course, ReplayedCourse):
         keys = _settled_keys(course._index_sampler)
-        return None if keys is None else KnownKeys(keys, starts=position == 0)
+        return None if keys is None else KnownKeys(keys, starts=position == 0 and not has_gaps)
     return None
 
 
-def _dealt(course: SeededCourse, epoch: int, position: int) -> DealtOrder | None:
+def _dealt_order(course: SeededCourse, epoch: int, position: int, has_gaps: bool) -> DealtOrder | None:
     order = course._order(epoch)
     if order is None:
         return None
@@ -148,7 +154,7 @@ def _dealt(course: SeededCourse, epoch: int, position: int) -> DealtOrder | None
     if position > n:  # the last batches had been given, and were not full, or filled up
         shares = _shares(course, n)
         return DealtOrder(order, min(position, sum(shares)), (0,) * len(shares), is_guess=True)
-    return DealtOrder(order, position, _shares(course, n - position))
+    return DealtOrder(order, position, _shares(course, n - position), has_gaps=has_gaps)
 
 
 def _shares(course: SeededCourse, n: int) -> tuple[int, ...]:

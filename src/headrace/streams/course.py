@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice, repeat
 from typing import Any
 
 from headrace.base.errors import StateError
 from headrace.base.progress import Progress
 from headrace.base.state import check_equal
 from headrace.order.shard import Shard
+from headrace.streams.fetch import WindowRef
 from headrace.streams.stream import Recipe
-from headrace.streams.windows import WindowPlan
 
 
 class WindowCourse:
     """The windows of one rank, epoch by epoch.
 
     Args:
+        count: reads a window and counts its rows; needed where ranks must agree, and nobody knows.
         batch_size: None for single rows.
         seed: of the loader; None for the stream's own.
     """
 
     def __init__(
-        self, recipe: Recipe, *, batch_size: int | None, drop_last: bool, seed: int | None, shard: Shard
+        self,
+        recipe: Recipe,
+        count: Callable[[WindowRef], int],
+        *,
+        batch_size: int | None,
+        drop_last: bool,
+        seed: int | None,
+        shard: Shard,
     ) -> None:
         self._recipe = recipe
         self._size = batch_size or 1
@@ -31,15 +39,24 @@ class WindowCourse:
         self._drop_last = drop_last
         self._seed = seed
         self._shard = shard
-        self._counts: tuple[int, list[int]] | None = None
+        self._count_rows = count
+        self._counts: dict[WindowRef, int] = {}
 
-    def begin(self, progress: Progress) -> Iterator[int]:
-        own = self._own_windows(len(self._recipe.plan(self._seed, progress.epoch)))
-        window, _ = progress.start.get("place", (0, 0))
-        numbers = iter(() if window < 0 else (number for number in own if number >= window))
-        if self._shard.world > 1 and self._shard.even in ("pad", "repeat"):
-            return chain(numbers, chain.from_iterable(repeat(own))) if own else iter(())
-        return numbers
+    def begin(self, progress: Progress) -> Iterator[WindowRef]:
+        own = self._windows_of(self._shard.rank, progress.epoch)
+        first, _ = progress.start.get("place", (0, 0))
+        left = iter([window for window in own if 0 <= first <= window.number])
+        if self._shard.world > 1 and self._shard.even in ("pad", "repeat") and any(map(self._count, own)):
+            return chain(left, chain.from_iterable(repeat(own)))
+        return left
+
+    def _windows_of(self, rank: int, epoch: int) -> list[WindowRef]:
+        """Every `world`-th window; or every `world`-th row of all, where windows are too few to be shared evenly."""
+        windows = self._recipe.windows(self._recipe.plan(self._seed, epoch))
+        world = self._shard.world
+        if len(windows) < _FEWEST_PER_RANK * world:
+            return [WindowRef(epoch, number, cuts, rank, world) for number, cuts in windows.items()]
+        return [WindowRef(epoch, number, cuts) for number, cuts in islice(windows.items(), rank, None, world)]
 
     def most_batches(self, epoch: int) -> int | None:
         """How many batches this rank gives, where the others' numbers matter; None if it gives all that it has."""
@@ -48,26 +65,22 @@ class WindowCourse:
         batches = [self._batches_of(rank, epoch) for rank in range(self._shard.world)]
         return min(batches) if self._shard.even == "drop" else max(batches)
 
-    def _own_windows(self, n: int) -> range:
-        return range(self._shard.rank, n, self._shard.world)
-
     def _batches_of(self, rank: int, epoch: int) -> int:
-        n = sum(self._window_rows(epoch)[rank :: self._shard.world])
+        n = sum(map(self._count, self._windows_of(rank, epoch)))
         return n // self._size if self._drop_last else -(-n // self._size)
 
-    def _window_rows(self, epoch: int) -> list[int]:
-        """The number of rows of every window; those that nobody knows are read."""
-        if self._counts is None or self._counts[0] != epoch:
-            plan = self._recipe.plan(self._seed, epoch)
-            self._counts = (epoch, [self._count(plan, number) for number in range(len(plan))])
-        return self._counts[1]
-
-    def _count(self, plan: WindowPlan, number: int) -> int:
-        window = plan.window(number)
-        known = [block.rows for block in window.blocks]
-        if None not in known and all(step.keeps_count for step in self._recipe.steps):
-            return sum(rows for rows in known if rows is not None)
-        return len(self._recipe.read(window))
+    def _count(self, window: WindowRef) -> int:
+        """How many rows a window has in the end; read if nobody knows."""
+        recipe = self._recipe
+        if window not in self._counts:
+            blocks = recipe.plan(self._seed, window.epoch).window(window.number).blocks
+            known = [block.rows for block in blocks]
+            if window.cuts or None in known or not all(step.keeps_count for step in recipe.steps):
+                self._counts[window] = self._count_rows(window)
+            else:
+                n = sum(rows for rows in known if rows is not None)
+                self._counts[window] = max(0, -(-(n - window.rank) // window.world))
+        return self._counts[window]
 
     def n_batches(self, epoch: int) -> int:
         """How many batches this rank gives.
@@ -85,22 +98,29 @@ class WindowCourse:
 
     def save(self, progress: Progress) -> dict[str, Any]:
         saved: dict[str, Any] = {"described": self._described()}
-        if not progress.is_over and progress.place is not None:
-            saved["place"] = list(progress.place)
+        place = progress.start.get("place") if progress.place is None else progress.place
+        if not progress.is_over and place is not None:
+            saved["place"] = list(place)
         return saved
 
     def _described(self) -> dict[str, Any]:
-        files = [[file.path, file.size, file.version] for file in self._recipe.source.versions()]
+        recipe = self._recipe
+        files = [[file.path, file.size, file.version] for file in recipe.source.versions()]
         return {
             "seed": self._seed,
             "shard": [self._shard.rank, self._shard.world],
-            "n_blocks": len(self._recipe.source.blocks()),
+            "batch_size": self._batch_size if self._shard.world > 1 else "any",
+            "n_blocks": len(recipe.source.blocks()),
             "files": files if len(files) <= _MOST_FILES else len(files),
+            "shuffle": None if recipe.shuffle is None else [recipe.shuffle.blocks, recipe.shuffle.seed],
+            "steps": [type(step).__name__ for step in recipe.steps],
+            "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
+            "rounds": recipe.rounds,
         }
 
     def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
         check_equal(start["described"], self._described())
-        if is_edge:
+        if is_edge or "discard" in start:
             return
         window, row = start["place"]
         if type(window) is not int or type(row) is not int or row < 0:
@@ -110,4 +130,5 @@ class WindowCourse:
         return {"described": self._described(), "discard": batch}
 
 
+_FEWEST_PER_RANK = 8  # windows
 _MOST_FILES = 100  # that are listed in a state; of more, only their number is

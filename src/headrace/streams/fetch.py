@@ -7,39 +7,59 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
-from headrace.streams.rows import JoinedRows, ObjectRows
+from headrace.streams.limits import Cuts
+from headrace.streams.rows import JoinedRows, ObjectRows, own_rows
 from headrace.streams.steps import OnBadRow
 from headrace.streams.stream import Recipe
 from headrace.streams.windows import WindowPlan
 
 _MOST_KEPT = 8  # windows; one that was forgotten is read again
+_BATCHES_FROM = 2**48  # the places of batches, from which random numbers are keyed, begin after those of windows
+
+
+class WindowRef(NamedTuple):
+    """A window of an epoch, of which some rows may be cut off.
+
+    Attributes:
+        rank: if there are more ranks than windows to share, each has every `world`-th row of all windows.
+    """
+
+    epoch: int
+    number: int
+    cuts: Cuts = ()
+    rank: int = 0
+    world: int = 1
 
 
 class ReadWindow(NamedTuple):
     """Read a window and tell how many rows it has."""
 
-    epoch: int
-    window: int
+    window: WindowRef
 
 
 class CutBatches(NamedTuple):
-    """Make batches of `size` rows, from row `start` to row `stop` of a window."""
+    """Make batches of `size` rows, from row `start` to row `stop` of a window.
 
-    epoch: int
-    window: int
+    Attributes:
+        number: of the first of them in the epoch, by which random numbers are keyed.
+    """
+
+    window: WindowRef
     start: int
     stop: int
     size: int
+    number: int
 
 
 class SendEdges(NamedTuple):
-    """Send the rows before `head` and from `tail` on as they are, and forget the window."""
+    """Send the rows from `first` to `head` and those from `tail` on as they are, and forget the window."""
 
-    epoch: int
-    window: int
+    window: WindowRef
     first: int
     head: int
     tail: int
@@ -71,40 +91,65 @@ class WindowFetcher:
         self._is_single = is_single
         self._on_bad = on_bad
         self._plan: tuple[int, WindowPlan] | None = None
-        self._kept: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
+        self._kept: OrderedDict[WindowRef, Chunk] = OrderedDict()
 
     def fetch(self, keys: Any) -> Any:
         match keys:
-            case ReadWindow(epoch, window):
-                return len(self._rows(epoch, window))
-            case CutBatches(epoch, window, start, stop, size):
-                rows = self._rows(epoch, window)
-                return [self.collate(rows.slice(i, i + size)) for i in range(start, stop, size)]
-            case SendEdges(epoch, window, first, head, tail):
-                rows = self._rows(epoch, window)
-                del self._kept[epoch, window]
+            case ReadWindow(window):
+                return len(self._rows(window))
+            case CutBatches(window, start, stop, size, number):
+                rows = self._rows(window)
+                parts = [rows.slice(i, i + size) for i in range(start, stop, size)]
+                made = [self._try(part, window.epoch, i) for i, part in enumerate(parts, number)]
+                return [batch for (batch,) in filter(None, made)]
+            case SendEdges(window, first, head, tail):
+                rows = self._rows(window)
+                del self._kept[window]
                 return self._plain(rows.slice(first, head)), self._plain(rows.slice(tail, len(rows)))
 
-    def collate(self, rows: Chunk) -> Any:
-        """A batch of these rows, or what becomes of a single one."""
-        if self._is_single:
-            return self._collate(rows.rows()[0])
-        return self._collate(rows.columns() if self._recipe.as_columns else rows.rows())
+    def _try(self, rows: Chunk, epoch: int, number: int) -> tuple[Any] | None:
+        """The batch, in a tuple; None if it is to be left out."""
+        try:
+            return (self.collate(rows, epoch, number),)
+        except Exception as error:
+            if self._on_bad is None:
+                raise
+            self._on_bad(f"batch {number}", error)
+            return None
+
+    def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
+        """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
+
+        def make() -> Any:
+            self._randomness.enter_batch()
+            if self._is_single:
+                return self._collate(rows.rows()[0])
+            return self._collate(_own_columns(rows) if self._recipe.as_columns else rows.rows())
+
+        return self._randomness.make(Place(epoch, number + _BATCHES_FROM, 0), make)
 
     def _plain(self, rows: Chunk) -> Chunk:
         """What can be sent to another process, whatever library the rows come from."""
         return JoinedRows([rows]) if self._recipe.as_columns else ObjectRows(rows.rows())
 
-    def _rows(self, epoch: int, number: int) -> Chunk:
-        if (epoch, number) not in self._kept:
-            place = Place(epoch, number, 0)
-            self._kept[epoch, number] = self._randomness.make(place, partial(self._read, epoch, number))
+    def _rows(self, window: WindowRef) -> Chunk:
+        if window not in self._kept:
+            place = Place(window.epoch, window.number, 0)
+            self._kept[window] = self._randomness.make(place, partial(self._read, window))
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
-        return self._kept[epoch, number]
+        return self._kept[window]
 
-    def _read(self, epoch: int, number: int) -> Chunk:
+    def _read(self, window: WindowRef) -> Chunk:
         self._randomness.enter_batch()
+        epoch, number, cuts, rank, world = window
         if self._plan is None or self._plan[0] != epoch:
             self._plan = (epoch, self._recipe.plan(self._seed, epoch))
-        return self._recipe.read(self._plan[1].window(number), self._on_bad)
+        rows = self._recipe.read(self._plan[1].window(number), cuts, self._on_bad)
+        return own_rows(rows, rank, world, as_columns=self._recipe.as_columns)
+
+
+def _own_columns(rows: Chunk) -> dict[str, Any]:
+    """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
+    columns = rows.columns()
+    return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}

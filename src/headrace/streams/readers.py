@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.sources.source import Source
@@ -45,7 +45,10 @@ def read_csv(
     separator: str = ",",
     header: bool = True,
     names: Sequence[str] | None = None,
-    types: Mapping[str, str] | None = None,
+    types: Mapping[str, Any] | None = None,
+    quote: str | None = '"',
+    nulls: Collection[str] | None = None,
+    newlines_in_values: bool = True,
     rows: Rows = "dicts",
     **options: Any,
 ) -> Stream:
@@ -55,6 +58,9 @@ def read_csv(
         header: whether the first line names the columns.
         names: of the columns, if no line does.
         types: "int", "float", "bool" or "str" by column; what is not given is found in the first block.
+        quote: None if quotes mean nothing.
+        nulls: the texts that stand for null; the empty text, if not given, where a column is not of text.
+        newlines_in_values: False spares reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
         options: see `read_text`.
     """
@@ -62,7 +68,7 @@ def read_csv(
     from headrace.sources.csv_rows import CsvSource
     from headrace.sources.file_source import FileOptions
 
-    table = CsvFormat(separator=separator, header=header, names=names, types=types)
+    table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
     return _stream(CsvSource(paths, table, FileOptions(**options)), rows)
 
 

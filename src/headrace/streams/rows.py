@@ -51,9 +51,8 @@ class ArrayRows:
     @classmethod
     def joined(cls, parts: Sequence[Mapping[str, Any]]) -> ArrayRows:
         """All rows of the parts, one after the other."""
-        if not parts:
-            return cls({})
-        return cls({name: _join([part[name] for part in parts]) for name in parts[0]})
+        names = list(dict.fromkeys(name for part in parts for name in part))
+        return cls({name: _join([_column_of(part, name) for part in parts]) for name in names})
 
     def __len__(self) -> int:
         return self._n_rows
@@ -100,6 +99,13 @@ class JoinedRows:
         return ArrayRows.joined([chunk.columns() for chunk in self._chunks]).columns()
 
 
+def own_rows(rows: Chunk, rank: int, world: int, *, as_columns: bool) -> Chunk:
+    """Every `world`-th row, beginning with number `rank`."""
+    if world == 1:
+        return rows
+    return shuffle_rows(rows, np.arange(rank, len(rows), world), as_columns=as_columns)
+
+
 def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
     """The rows at these places, in this order.
 
@@ -122,10 +128,16 @@ def _as_column(values: list[Any]) -> Any:
     return values
 
 
+def _column_of(part: Mapping[str, Any], name: str) -> Any:
+    """A column that some rows do not have is null for them."""
+    return part[name] if name in part else [None] * len(next(iter(part.values())))
+
+
 def _join(columns: list[Any]) -> Any:
     if all(isinstance(column, np.ndarray) for column in columns):
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
-    return [value for column in columns for value in column]
+    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
+    return [value for column in lists for value in column]
 
 
 def _pick(column: Any, places: Indices) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from headrace.data.dataset import IterableDataset
 from headrace.order.permutation import Permutation
 from headrace.order.shard import resolve_shard
 from headrace.sources.source import BadRecord, Chunk, Source
+from headrace.streams.explain import explain
+from headrace.streams.limits import Cuts, Limit, cut_windows
+from headrace.streams.own_source import OwnSource
 from headrace.streams.rows import JoinedRows, shuffle_rows
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, OnBadRow, Pack, Step
 from headrace.streams.windows import Shuffle, Window, WindowPlan
@@ -27,6 +31,7 @@ class Recipe:
     Attributes:
         steps: done to the rows of each window.
         rounds: how often the data is gone through in an epoch.
+        limits: which rows of each round are left; they are in the order of their stages.
         as_columns: whether batches are made of columns, and not of rows.
     """
 
@@ -34,6 +39,7 @@ class Recipe:
     steps: tuple[Step, ...] = ()
     shuffle: Shuffle | None = None
     rounds: int = 1
+    limits: tuple[Limit, ...] = ()
     as_columns: bool = False
 
     def plan(self, seed: int | None, epoch: int) -> WindowPlan:
@@ -41,17 +47,39 @@ class Recipe:
         own_seed = 0 if self.shuffle is None else self.shuffle.seed
         return WindowPlan(self.source.blocks(), self.shuffle, own_seed if seed is None else seed, epoch, self.rounds)
 
-    def read(self, window: Window, on_bad: OnBadRow | None = None) -> Chunk:
-        """The rows of a window, after all steps."""
+    def windows(self, plan: WindowPlan) -> dict[int, Cuts]:
+        """The numbers of the windows that have rows left, and what is cut off them. Reads as many as it must."""
+        if not self.limits:
+            return dict.fromkeys(range(len(plan)), ())
+        left: dict[int, Cuts] = {}
+        for numbers in plan.rounds():
+            left |= cut_windows(self.limits, numbers, partial(self._count_rows, plan))
+        return left
+
+    def count_rows(self, plan: WindowPlan, number: int, cuts: Cuts) -> int:
+        """How many rows a window has in the end; reads it if it must."""
+        return self._count_rows(plan, number, len(self.steps), cuts)
+
+    def _count_rows(self, plan: WindowPlan, number: int, stage: int, cuts: Cuts) -> int:
+        window = plan.window(number)
+        counts = [block.rows for block in window.blocks]
+        if cuts or None in counts or not all(step.keeps_count for step in self.steps[:stage]):
+            return len(self.read(window, cuts, n_steps=stage))
+        return sum(count for count in counts if count is not None)
+
+    def read(
+        self, window: Window, cuts: Cuts = (), on_bad: OnBadRow | None = None, n_steps: int | None = None
+    ) -> Chunk:
+        """The rows of a window, after all steps, or after so many."""
         rows = self._read_blocks(window, on_bad)
         if window.is_shuffled and len(rows):
             places = Permutation(len(rows), window.key).at(np.arange(len(rows)))
             first_is_columns = self.as_columns and not self.steps
             is_columns = first_is_columns or (bool(self.steps) and isinstance(self.steps[0], MapBatches))
             rows = shuffle_rows(rows, places, as_columns=is_columns)
-        for step in self.steps:
-            rows = step.apply(rows, on_bad)
-        return rows
+        for stage, step in enumerate(self.steps[:n_steps]):
+            rows = step.apply(_cut_rows(rows, stage, cuts), on_bad)
+        return _cut_rows(rows, len(self.steps) if n_steps is None else n_steps, cuts)
 
     def _read_blocks(self, window: Window, on_bad: OnBadRow | None) -> Chunk:
         def tell(record: BadRecord) -> None:
@@ -65,9 +93,16 @@ class Recipe:
     def known_rows(self) -> int | None:
         """How many rows an epoch has, if that is known without reading."""
         counts = [block.rows for block in self.source.blocks()]
-        if None in counts or not all(step.keeps_count for step in self.steps):
+        if None in counts or self.limits or not all(step.keeps_count for step in self.steps):
             return None
         return sum(count for count in counts if count is not None) * self.rounds
+
+
+def _cut_rows(rows: Chunk, stage: int, cuts: Cuts) -> Chunk:
+    for cut in cuts:
+        if cut.stage == stage:
+            rows = rows.slice(cut.start, min(cut.stop, len(rows)))
+    return rows
 
 
 @dataclass
@@ -89,6 +124,31 @@ class Stream(IterableDataset[Any]):
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self._iteration = _Iteration()
+
+    @classmethod
+    def from_blocks(
+        cls, blocks: Sequence[Any], read: Callable[[Any], Iterable[Any]], *, counts: Sequence[int] | None = None
+    ) -> Stream:
+        """A stream from a source of your own.
+
+        Args:
+            blocks: in the natural order of the data: names, ranges, ids; each can be read alone.
+            read: yields the rows of a block, the same whenever it is called.
+            counts: how many rows each block has, if you know.
+
+        Raises:
+            ValueError: there are not as many counts as blocks.
+
+        Examples:
+            >>> stream = Stream.from_blocks([0, 10], lambda start: range(start, start + 3))
+            >>> list(stream.map(lambda n: n * n))
+            [0, 1, 4, 100, 121, 144]
+        """
+        return cls(Recipe(OwnSource(blocks, _checked(read), counts)))
+
+    def explain(self, *, workers: int = 0, world: int = 1) -> str:
+        """Says in words what is read, in which pieces, how well it is mixed, and which rank reads what."""
+        return explain(self.recipe, workers=workers, world=world)
 
     def map(self, fn: Callable[[Any], Any]) -> Stream:
         """What `fn` makes of each row."""
@@ -135,7 +195,7 @@ class Stream(IterableDataset[Any]):
         """
         if window < 1:
             raise ValueError(f"window must be at least 1 block, got {window}.")
-        if self.recipe.steps:
+        if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
             )
@@ -150,6 +210,30 @@ class Stream(IterableDataset[Any]):
         if times < 1:
             raise ValueError(f"times must be at least 1, got {times}.")
         return Stream(replace(self.recipe, rounds=self.recipe.rounds * times))
+
+    def take(self, n: int) -> Stream:
+        """The first `n` rows, over all ranks.
+
+        Raises:
+            ValueError: `n` is negative, or the stream is repeated already.
+        """
+        return self._limit(0, n)
+
+    def skip(self, n: int) -> Stream:
+        """All rows but the first `n`, over all ranks.
+
+        Raises:
+            ValueError: `n` is negative, or the stream is repeated already.
+        """
+        return self._limit(n, None)
+
+    def _limit(self, skip: int, take: int | None) -> Stream:
+        if min(skip, take or 0) < 0:
+            raise ValueError(f"The number of rows must be at least 0, got {skip or take}.")
+        if self.recipe.rounds > 1:
+            raise ValueError("take() and skip() must come before repeat(): they are of each round.")
+        limit = Limit(len(self.recipe.steps), skip, take)
+        return Stream(replace(self.recipe, limits=(*self.recipe.limits, limit)))
 
     def as_columns(self) -> Stream:
         """The same rows, whose batches are dicts of columns: slices of arrays, not collated row by row."""
@@ -169,8 +253,9 @@ class Stream(IterableDataset[Any]):
         lane, lanes = (0, 1) if worker is None else (worker.id, worker.num_workers)
         rank, world = (0, 1) if shard is None else (shard.rank, shard.world)
         plan = self.recipe.plan(None, self._iteration.epoch)
-        for number in range(rank + world * lane, len(plan), world * lanes):
-            yield from self.recipe.read(plan.window(number)).rows()
+        windows = list(self.recipe.windows(plan).items())
+        for number, cuts in windows[rank + world * lane :: world * lanes]:
+            yield from self.recipe.read(plan.window(number), cuts).rows()
 
     def __len__(self) -> int:
         """The number of rows, over all ranks.
@@ -189,7 +274,8 @@ class Stream(IterableDataset[Any]):
         if n is not None:
             return n
         plan = self.recipe.plan(None, 0)
-        return sum(len(self.recipe.read(plan.window(number))) for number in range(len(plan)))
+        windows = self.recipe.windows(plan).items()
+        return sum(self.recipe.count_rows(plan, number, cuts) for number, cuts in windows)
 
     def __repr__(self) -> str:
         recipe = self.recipe

@@ -61,6 +61,10 @@ class WindowPlan:
         self._per_round = -(-len(blocks) // self._per_window)
         self._rounds = rounds
 
+    def rounds(self) -> list[range]:
+        """The numbers of the windows of each round."""
+        return [range(i * self._per_round, (i + 1) * self._per_round) for i in range(self._rounds)]
+
     def __len__(self) -> int:
         return self._per_round * self._rounds
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import marshal
 import pickle
 import struct
+from array import array
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -51,7 +52,7 @@ def _pack(items: Any, allocate: Allocate) -> Any:
     if kind is bytes:
         lengths = tuple(map(len, items))
         if sum(lengths) >= _LONG * len(items):
-            return _PackedBytes(items, lengths, allocate)
+            return PackedBytes(items, lengths, allocate)
     return PackedStrings(marshal.dumps(items))
 
 
@@ -70,23 +71,28 @@ class PackedStrings:
 unpack_strings = marshal.loads
 
 
-class _PackedBytes:
-    __slots__ = ("_format", "_memory")
+class PackedBytes:
+    """They lie side by side in memory, which may be shared."""
+
+    __slots__ = ("lengths", "memory")
 
     def __init__(self, items: list[bytes], lengths: tuple[int, ...], allocate: Allocate) -> None:
-        self._format = "%ds" * len(lengths) % lengths
-        layout = _layout_of(self._format)
-        self._memory = allocate((layout.size,), np.dtype(np.uint8))
-        memory: Any = self._memory
+        layout = _layout_of(lengths)
+        self.lengths = array("Q", lengths).tobytes()
+        self.memory = allocate((layout.size,), np.dtype(np.uint8))
+        memory: Any = self.memory
         layout.pack_into(memory, 0, *items)
 
     def __reduce__(self) -> Any:
-        memory: Any = self._memory
-        return _unpack_bytes, (self._format, pickle.PickleBuffer(memory))
+        memory: Any = self.memory
+        return unpack_bytes, (self.lengths, pickle.PickleBuffer(memory))
 
 
-def _unpack_bytes(layout: str, memory: Any) -> list[bytes]:
-    return list(_layout_of(layout).unpack_from(memory))
+def unpack_bytes(lengths: Any, memory: Any) -> list[bytes]:
+    """The list again."""
+    return list(_layout_of(tuple(array("Q", bytes(lengths)))).unpack_from(memory))
 
 
-_layout_of = lru_cache(maxsize=16)(struct.Struct)
+@lru_cache(maxsize=16)
+def _layout_of(lengths: tuple[int, ...]) -> struct.Struct:
+    return struct.Struct("%ds" * len(lengths) % lengths)

@@ -14,14 +14,14 @@ from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
 from headrace.transport.channel import Buffer
-from headrace.transport.lists import PackedStrings, unpack_strings
+from headrace.transport.lists import PackedBytes, PackedStrings, unpack_bytes, unpack_strings
 
 # The task's number, what the value is, how many blocks, whether the last one is the pickle itself.
 _HEADER = struct.Struct("<qBIB")
 _REF = struct.Struct("<IQQ")
 
 
-OTHER, BATCH, STRINGS = range(3)
+OTHER, BATCH, STRINGS, BYTES = range(4)
 
 
 class Message(NamedTuple):
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
     Attributes:
         number: of the task that it is about.
-        kind: whether its value is the batch of that task, a batch of strings only, or something else.
+        kind: whether its value is the batch of that task, one of strings or of bytes only, or something else.
         n_refs: how many references to blocks follow.
         is_shared: whether the last of them is the pickle itself.
     """
@@ -48,6 +48,11 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     """
     if type(value) is PackedStrings and len(value.dumped) < WORTH_SHARING:
         return [_HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
+    if type(value) is PackedBytes:
+        memory: Any = value.memory
+        shared = arena.send(memoryview(memory))
+        if shared is not None:
+            return [_HEADER.pack(message.number, BYTES, 1, False) + _REF.pack(*shared), value.lengths]
     refs: list[BlockRef] = []
 
     def share(buffer: pickle.PickleBuffer) -> bool:
@@ -98,6 +103,9 @@ def decode(header: Message, message: memoryview, arena: LoaderArena) -> Any:
         return unpack_strings(message[_HEADER.size :])
     if not n_refs:
         return pickle.loads(message[_HEADER.size :])
+    if header.kind == BYTES:
+        ref = BlockRef(*_REF.unpack_from(message, _HEADER.size))
+        return unpack_bytes(message[_HEADER.size + _REF.size :], arena.lease(ref))
     refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
     stream: Any = leases.pop() if header.is_shared else message[_HEADER.size + n_refs * _REF.size :]

@@ -1,0 +1,135 @@
+"""Windows come back as the batches of one reader, whatever the order in which workers complete what they are asked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace import window_flow
+from headrace.base.progress import Progress
+from headrace.engines.engine import Job
+from headrace.order.shard import Shard
+from headrace.sources.chunks import ValueChunk
+from headrace.sources.source import Block
+from headrace.streams.course import WindowCourse
+from headrace.streams.stream import Recipe
+from headrace.testing import HandDrivenEngine
+from headrace.window_flow import WindowFlow
+
+WINDOWS_AHEAD = 2
+
+
+class Lists:
+    """A source in memory, a block for each list, which notes what is read."""
+
+    def __init__(self, lists):
+        self.lists = lists
+        self.read_blocks = []
+
+    def blocks(self):
+        return [Block("memory", i, i + 1) for i in range(len(self.lists))]
+
+    def versions(self):
+        return []
+
+    def read(self, block, first_row=0, on_bad=None):
+        self.read_blocks.append(block.start)
+        yield ValueChunk(self.lists[block.start][first_row:], "value")
+
+    def describe(self):
+        return {}
+
+
+class BusyEngine(HandDrivenEngine):
+    """Workers that are busy while nobody waits. Each does its tasks in order, but any of them may be the next."""
+
+    works_ahead = True
+
+    def __init__(self, choose, workers):
+        super().__init__(lambda numbers: choose(self._oldest_of_each_worker(numbers)))
+        self.workers = workers
+
+    def _oldest_of_each_worker(self, numbers):
+        return sorted({self._in_flight[number].lane: number for number in reversed(numbers)}.values())
+
+    def open_windows(self):
+        return {task.keys.window for task in self._in_flight.values()}
+
+
+def run(lists, engine, *, size, drop_last=False, place=(0, 0), most_batches=None):
+    """The flow of some windows, its engine started, and its progress."""
+    recipe = Recipe(Lists(lists))
+    engine.start(
+        Job(
+            dataset=None,
+            iterable=False,
+            batched=size is not None,
+            drop_last=drop_last,
+            collate_fn=lambda rows: rows,
+            output="numpy",
+            convert=False,
+            recipe=recipe,
+        )
+    )
+    course = WindowCourse(recipe, batch_size=size, drop_last=drop_last, seed=None, shard=Shard())
+    progress = Progress(0, start={"place": place})
+    flow = WindowFlow(
+        course.begin(progress),
+        engine,
+        progress,
+        size=size,
+        drop_last=drop_last,
+        join=lambda rows: rows.rows() if size is not None else rows.rows()[0],
+        first_row=place[1],
+        most_batches=most_batches,
+    )
+    return flow, progress
+
+
+def batches_of(rows, size, drop_last):
+    if size is None:
+        return rows
+    batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [batch for batch in batches if not drop_last or len(batch) == size]
+
+
+def numbered(lengths):
+    """Lists of these lengths, of the numbers from 0 on."""
+    ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+    return [list(range(start, end)) for start, end in pairwise(ends)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=12),
+    size=st.none() | st.integers(1, 7),
+    drop_last=st.booleans(),
+    workers=st.integers(1, 4),
+    rows_at_once=st.sampled_from([1, 3, 8, 4096]),
+    random=st.randoms(use_true_random=False),
+)
+def test_any_order_of_completion_gives_the_batches_of_one_reader(
+    lengths, size, drop_last, workers, rows_at_once, random
+):
+    drop_last = drop_last and size is not None
+    engine = BusyEngine(random.choice, workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_flow, "_ROWS_AT_ONCE", rows_at_once)
+        flow, progress = run(numbered(lengths), engine, size=size, drop_last=drop_last)
+        seen, places, most_open = [], [], 0
+        for batch in flow:
+            seen.append(batch)
+            places.append(progress.place)
+            most_open = max(most_open, len(engine.open_windows()))
+        assert seen == batches_of(list(range(sum(lengths))), size, drop_last)
+        assert most_open <= WINDOWS_AHEAD * workers
+        assert progress.batches == len(seen)
+        assert list(flow) == []  # and stays ended
+        for at in random.sample(range(len(seen)), min(3, len(seen))):
+            rest, _ = run(
+                numbered(lengths), BusyEngine(random.choice, workers), size=size, drop_last=drop_last, place=places[at]
+            )
+            assert list(rest) == seen[at + 1 :]
