@@ -126,3 +126,21 @@ def test_shares_grow_as_workers_end():
 def test_workers_that_are_waited_for_get_their_turn_however_slow():
     dealer = Dealer(2, wait_for_each=True)
     assert [dealer.choose(4) for _ in range(6)] == [0, 1, 0, 1, 0, 1]
+
+
+@settings(deadline=None)
+@given(workers=st.integers(1, 5), turns=st.integers(0, 12), ended=st.sets(st.integers(0, 4)))
+def test_it_goes_on_after_any_turn(workers, turns, ended):
+    ended = {worker for worker in ended if worker < workers}
+    dealer = Dealer(workers, wait_for_each=True, ended=ended)
+    dealt = [dealer.choose(99) for _ in range(turns)]
+    later = Dealer(workers, wait_for_each=True, after=dealt[-1] if dealt else None, ended=ended)
+    assert [later.choose(99) for _ in range(7)] == [dealer.choose(99) for _ in range(7)]
+    assert dealer.all_ended == (len(ended) == workers)
+
+
+def test_it_begins_with_the_first_worker():
+    assert Dealer(3, wait_for_each=True).choose(3) == 0
+    assert Dealer(3, wait_for_each=True, after=0).choose(3) == 1
+    assert Dealer(3, wait_for_each=True, after=2).choose(3) == 0
+    assert Dealer(3, wait_for_each=True, ended=[0]).choose(3) == 1

@@ -256,6 +256,13 @@ def test_ranks() -> None:
     assert lines[-1].endswith("103 samples expected, 103 delivered, each exactly once over 3 ranks.")
 
 
+def test_read_text() -> None:
+    lines = run("read_text.py")
+    assert lines[2].startswith("epoch: 2 windows of 8 blocks; shuffled")
+    assert len(lines[4].removeprefix("The first batch: ").split(", ")) == 8
+    assert lines[5:] == ["Lines: 100", "Two workers give the same batches: True", "Gone on after five batches: True"]
+
+
 def test_arguments() -> None:
     """M5.1, M5.3."""
     lines = run("arguments.py")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
+from itertools import islice, repeat
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Pull, Skipped
+from headrace.base.progress import LaneProgress, Progress
 from headrace.engines.engine import Job
 from headrace.engines.inline import InlineEngine
 from headrace.flow import Flow
@@ -337,3 +338,106 @@ def test_an_abandoned_flow_is_over_but_leaves_the_engine():
     assert engine.closed == 0
     flow.close()
     assert engine.closed == 1
+
+
+# How far it has come
+
+
+@settings(deadline=None)
+@given(
+    n=st.integers(0, 25),
+    capacity=st.integers(1, 6),
+    in_order=st.booleans(),
+    stop=st.integers(0, 25),
+    random=st.randoms(use_true_random=False),
+)
+def test_it_goes_on_where_an_epoch_was(n, capacity, in_order, stop, random):
+    def flow_of(keys, progress):
+        engine = HandDrivenEngine(random.choice, capacity)
+        engine.start(job(range(n)))
+        return Flow(iter(keys), engine, in_order=in_order, progress=progress)
+
+    progress = Progress(0)
+    told = list(islice(flow_of(range(n), progress), stop))
+    assert set(told) == set(range(progress.batches)) | progress.ahead
+    left = [key for key in range(progress.batches, n) if key not in progress.ahead]
+    rest = Progress(0, first=progress.batches, batches=progress.batches, ahead=set(progress.ahead))
+    more = list(flow_of(left, rest))
+    assert sorted(told + more) == list(range(n))
+    assert (rest.batches, rest.ahead) == (n, set())
+    if in_order:
+        assert more == left
+
+
+def test_progress_counts_what_is_told_not_what_is_made():
+    progress = Progress(0)
+    flow = Flow(iter(range(6)), Lanes([list("abcdef")], max, 4), progress=progress)
+    flow.submit_tasks()
+    assert progress.batches == 0
+    assert next(flow) == "a"
+    assert progress.batches == 1
+
+
+def test_errors_and_batches_that_are_left_out_count_as_given():
+    progress = Progress(0)
+    lines = [["a", lambda n: Failed(n, ValueError("bad")), lambda n: Skipped(n, (bad(2),)), "d"]]
+    flow = Flow(iter(range(4)), Lanes(lines, max, 1), progress=progress)
+    next(flow)
+    with pytest.raises(ValueError, match="bad"):
+        next(flow)
+    assert progress.batches == 2
+    assert next(flow) == "d"
+    assert progress.batches == 4
+
+
+def test_lanes_are_followed_by_what_was_told_of_them():
+    progress = Progress(0, follows_lanes=True)
+    state = {"dataset": 1, "has_ended": False}
+    lines = [["a", "c"], [lambda n: Finished(n, "b", state=state)]]
+    flow = Flow(repeat(Pull(1)), Lanes(lines, max, 4), progress=progress)
+    assert [next(flow), next(flow)] == ["a", "b"]
+    assert progress.lanes == {0: LaneProgress(1), 1: LaneProgress(1, state)}
+    assert progress.last_lane == 1
+    assert list(flow) == ["c"]
+    assert [lane.has_ended for _, lane in sorted(progress.lanes.items())] == [True, True]
+    assert progress.batches == 3
+
+
+@pytest.mark.parametrize("told", range(7))
+def test_streams_go_on_with_the_worker_whose_turn_it_is(told):
+    lines = [["a0", "a1", "a2"], ["b0"], ["c0", "c1"]]
+    order = ["a0", "b0", "c0", "a1", "c1", "a2"]
+    progress = Progress(0, follows_lanes=True)
+    assert list(islice(Flow(repeat(Pull(1)), Lanes(lines, min, 3), progress=progress), told)) == order[:told]
+    rest = [line[progress.lanes.get(lane, LaneProgress()).batches :] for lane, line in enumerate(lines)]
+    again = Progress(0, batches=told, lanes=progress.lanes, last_lane=progress.last_lane, follows_lanes=True)
+    assert list(Flow(repeat(Pull(1)), Lanes(rest, max, 3), progress=again)) == order[told:]
+
+
+def test_whoever_is_free_gets_the_next_task_if_nobody_has_to_take_turns():
+    """Worker 0 is asked only when nobody else can be; in order, all others go on as far as is worth it."""
+    engine = Lanes([["slow", *range(20)], list(range(20))], max, 8)
+    flow = Flow(iter(range(12)), engine, takes_turns=False)
+    flow.submit_tasks()
+    assert next(flow) == "slow"
+    assert len(engine.lines[1]) < 17  # it did more than its half
+
+
+def test_tasks_that_go_out_together_are_flushed_once_and_none_is_kept():
+    engine = Lanes([list("abcdef")], max, 4)
+    flow = Flow(iter(range(6)), engine)
+    flow.submit_tasks()
+    assert engine.flushed == engine.in_flight == 4
+    next(flow)
+    assert engine.flushed == engine.in_flight
+
+
+def test_what_is_in_flight_follows_the_engines_depth():
+    engine = Lanes([list(range(30))], max, 10)
+    engine.depth = 2
+    flow = Flow(iter(range(30)), engine)
+    assert next(flow) == 0
+    assert engine.in_flight == 2
+    engine.depth = 6
+    assert next(flow) == 1
+    assert engine.in_flight == 6

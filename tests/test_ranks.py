@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import DataLoader, DistributedSampler, IterableDataset, StateError
+from headrace import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, StateError
 from headrace.testing import HandDrivenEngine
 from tests.needs import as_lists, needs_torch
-from tests.resuming import ORDERS, Config, Way, plain, run, stop_after, through_json
+from tests.resuming import INLINE, ORDERS, Config, Way, plain, run, stop_after, through_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 EVEN = ["drop", "pad", "repeat", "allow"]
 BATCHED = [order for order in ORDERS if "batch_sampler" in ORDERS[order](3)]
-SEEDED = [order for order in ORDERS if order != "with a state"]
+CUT = ["batches of a sampler", "torch, batches"]  # from a sampler: they are dealt out by sample
+SEEDED = [order for order in ORDERS if order not in ("with a state", *CUT)]
 
 
 def positions(n, start, rank, world, even, size):
@@ -77,12 +78,12 @@ CONFIGS = {
 }
 
 
-def rank_loader(order, n, rank, world, even, batch_size, drop_last, way=Way()):
+def rank_loader(order, n, rank, world, even, batch_size, drop_last, way=INLINE):
     config = Config(n, order, batch_size, drop_last, seed=7, draw="rng")
     return config.loader(way, shard=(rank, world), even=even)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(**CONFIGS)
 def test_any_order_over_any_number_of_ranks(order, n, world, even, batch_size, drop_last):
     items = whole(order, n)
@@ -99,7 +100,7 @@ def test_any_order_over_any_number_of_ranks(order, n, world, even, batch_size, d
             assert len(loader) == len(want)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=80)
 @given(**CONFIGS, stop=st.integers(1, 8), others=st.integers(1, 5), size=st.sampled_from([1, 3, 4]), data=st.data())
 def test_another_number_of_ranks_and_another_batch_size(
     order, n, world, even, batch_size, drop_last, stop, others, size, data
@@ -204,8 +205,20 @@ def test_a_sampler_that_is_dealt_out_already_is_not_dealt_twice():
         loader = DataLoader(range(20), 2, sampler=sampler, seed=5)
         batches = as_lists(loader)
         assert len(batches) == len(loader) == 5
-        given += sum(batches, [])
+        given += [index for batch in batches for index in batch]
     assert sorted(given) == list(range(20))
+
+
+@pytest.mark.parametrize("even", EVEN)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_batch_sampler_that_cuts_a_sampler_is_dealt_out_by_sample(even, drop_last):
+    """As if the loader had cut it: all ranks have full batches, not every n-th batch of others."""
+    for rank in range(3):
+        shard = {"shard": (rank, 3), "even": even, "seed": 4}
+        cut_before = DataLoader(range(20), batch_sampler=BatchSampler(RandomSampler(range(20)), 3, drop_last), **shard)
+        cut_here = DataLoader(range(20), 3, shuffle=True, drop_last=drop_last, **shard)
+        assert as_lists(cut_before) == as_lists(cut_here)
+        assert len(cut_before) == len(cut_here)
 
 
 def test_workers_make_no_difference():

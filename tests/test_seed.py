@@ -65,7 +65,7 @@ class Each(Dataset):
 # The same, whoever makes it
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     n=st.integers(1, 40),
     order=st.sampled_from(SEEDED_ORDERS),

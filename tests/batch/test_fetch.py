@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.base.messages import PackedIndices, Pull
+from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
+from headrace.base.randomness import SampleRandomness, rng
 from headrace.batch.fetch import (
     POSITION,
     STOP,
@@ -309,3 +310,133 @@ def test_a_stream_without_leave_to_skip_raises_in_its_place():
     with pytest.raises(ValueError, match="sample 1 is bad"):
         fetcher.fetch(Pull(2))
     assert fetcher.fetch(Pull(2)) == [2, 3]
+
+
+# Datasets that are their own iterator, states, and places
+
+
+class Restarting:
+    """Is its own iterator, and begins anew whenever `__iter__` is called."""
+
+    def __init__(self, n):
+        self.n = n
+        self.begun = 0
+
+    def __iter__(self):
+        self.begun += 1
+        self.given = 0
+        return self
+
+    def __next__(self):
+        if self.given == self.n:
+            raise StopIteration
+        self.given += 1
+        return self.given - 1
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.given = state["given"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, None])
+def test_a_dataset_that_is_its_own_iterator_is_begun_once(count):
+    dataset = Restarting(200)
+    fetcher = IterableFetcher(dataset, lambda samples: samples, drop_last=False)
+    batches = list(fetch_all(fetcher, Pull(count)))
+    assert [sample for batch in batches for sample in (batch if count else [batch])] == list(range(200))
+    assert dataset.begun == 1
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 5])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_an_iteration_goes_on_in_the_middle(stop, forgets):
+    def fetcher_of(start=None):
+        return IterableFetcher(Restarting(10), list, drop_last=False, start=start)
+
+    first = fetcher_of()
+    given = [first.fetch(Pull(2)) for _ in range(stop)]
+    start = StreamStart(batches=stop, size=2, state=None if forgets else first.state())
+    assert given + list(fetch_all(fetcher_of(start), Pull(2))) == [[i, i + 1] for i in range(0, 10, 2)]
+
+
+def test_an_iteration_that_has_ended_is_not_begun_again():
+    dataset = Restarting(4)
+    fetcher = IterableFetcher(dataset, list, drop_last=False, start=StreamStart(batches=2, size=2, has_ended=True))
+    assert list(fetch_all(fetcher, Pull(2))) == []
+    assert dataset.begun == 0
+
+
+def test_the_state_tells_if_a_stream_has_come_to_its_end():
+    fetcher = IterableFetcher(Restarting(3), list, drop_last=False)
+    fetcher.fetch(Pull(2))
+    assert fetcher.state() == {"dataset": {"given": 2}, "has_ended": False}
+    fetcher.fetch(Pull(2))
+    assert fetcher.state() == {"dataset": {"given": 3}, "has_ended": True}
+    assert IterableFetcher("abc", list, drop_last=False).state() is None
+
+
+def test_a_stream_that_raised_before_raises_no_more_when_it_is_run_forward():
+    class Raising(Restarting):
+        state_dict = None
+
+        def __next__(self):
+            sample = super().__next__()
+            if sample == 2:
+                raise ValueError("bad")
+            return sample
+
+    first = IterableFetcher(Raising(8), list, drop_last=False)
+    assert first.fetch(Pull(2)) == [0, 1]
+    with pytest.raises(ValueError, match="bad"):
+        first.fetch(Pull(2))
+    rest = list(fetch_all(first, Pull(2)))
+    again = IterableFetcher(Raising(8), list, drop_last=False, start=StreamStart(batches=2, size=2))
+    assert list(fetch_all(again, Pull(2))) == rest
+
+
+def test_places_decide_what_is_drawn():
+    class Drawing:
+        def __getitem__(self, key):
+            return rng().random()
+
+    def fetcher():
+        return MapFetcher(Drawing(), list, batched=True, randomness=SampleRandomness(1))
+
+    first = fetcher().fetch(PlacedKeys([0, 1, 2], Place(0, 10, 1)))
+    assert fetcher().fetch(PlacedKeys([3, 3], Place(0, 11, 1))) == first[1:]  # by place, not by key
+    assert fetcher().fetch(PlacedKeys([0, 1], Place(0, 10, 2))) == first[::2]
+    assert fetcher().fetch(PlacedKeys([0, 1, 2], Place(1, 10, 1))) != first
+
+
+def test_places_without_a_seed_are_keys_only():
+    assert MapFetcher("abc", list, batched=True).fetch(PlacedKeys([2, 0], Place(0, 0, 1))) == ["c", "a"]
+
+
+class DrawingStream:
+    def __iter__(self):
+        return iter([rng().random() for _ in range(3)])
+
+
+def seeded_stream(dataset):
+    return IterableFetcher(dataset, list, drop_last=False, randomness=SampleRandomness(1, repeats=False))
+
+
+def test_a_seeded_stream_is_begun_with_its_first_task_which_tells_the_epoch():
+    def batches(epoch):
+        return list(fetch_all(seeded_stream(DrawingStream()), PlacedKeys(Pull(2), Place(epoch, 0, 0))))
+
+    assert batches(0) == batches(0) != batches(1)
+
+
+def test_a_seeded_stream_that_cannot_begin_says_so_once():
+    class Failing:
+        def __iter__(self):
+            raise LookupError("cannot begin")
+
+    fetcher, task = seeded_stream(Failing()), PlacedKeys(Pull(2), Place(0, 0, 0))
+    with pytest.raises(LookupError, match="cannot begin"):
+        fetcher.fetch(task)
+    with pytest.raises(EndOfStream):
+        fetcher.fetch(task)

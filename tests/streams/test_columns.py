@@ -1,0 +1,75 @@
+"""Batches of columns: the same whatever the cuts, and free to be written to."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from headrace import DataLoader, read_csv, read_jsonl
+from tests.streams.tables import csv_columns
+
+RAGGED = [{"a": 1}, {"a": 2, "b": 3}, {"a": 4, "b": 5}, {"b": 6}]
+
+
+def test_columns_of_ragged_rows_do_not_depend_on_the_cuts(tmp_path):
+    path = tmp_path / "ragged.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in RAGGED))
+    whole, cut = (repr(list(DataLoader(read_jsonl(path, block_bytes=n).as_columns(), 4))) for n in (1000, 1))
+    assert whole == cut
+    assert "'a'" in whole
+    assert "'b'" in whole
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_arrays_may_be_written_to(tmp_path, shuffled):
+    stream = csv_columns(tmp_path, [["a", "b", "c", "d", "e"]], 10_000).stream
+    loader = DataLoader(stream.shuffle(1) if shuffled else stream, batch_size=2, output="numpy")
+    for epoch in range(2):
+        seen = []
+        for batch in loader:
+            seen += batch["id"].tolist()
+            batch["id"] += 100
+        assert sorted(seen) == list(range(5)), f"of epoch {epoch}"
+
+
+def test_numbers_are_arrays_and_texts_are_lists(tmp_path):
+    batch = next(iter(DataLoader(csv_columns(tmp_path, [["a", "b", "c"]], 1).stream, batch_size=3, output="numpy")))
+    assert isinstance(batch["id"], np.ndarray)
+    assert batch["id"].tolist() == [0, 1, 2]
+    assert batch["word"] == ["a", "b", "c"]
+
+
+def test_functions_of_columns(tmp_path):
+    sizes = []
+
+    def doubled(columns):
+        sizes.append(len(columns["id"]))
+        return {"twice": columns["id"] * 2}
+
+    stream = csv_columns(tmp_path, [list("abcde")], 10_000).stream.map_batches(doubled, 2)
+    batches = list(DataLoader(stream, batch_size=5, output="numpy"))
+    assert [batch["twice"].tolist() for batch in batches] == [[0, 2, 4, 6, 8]]
+    assert sizes == [2, 2, 1]
+
+
+def test_columns_of_different_lengths_are_refused(tmp_path):
+    stream = csv_columns(tmp_path, [list("ab")], 10_000).stream.map_batches(lambda columns: {"a": [1], "b": [1, 2]})
+    with pytest.raises(ValueError, match="same length"):
+        list(DataLoader(stream, batch_size=2))
+
+
+def test_csv_takes_all_of_its_format(tmp_path):
+    path = tmp_path / "table"
+    path.write_text("1;'a;b'\n-;c\n")
+    stream = read_csv(
+        path, separator=";", header=False, names=["n", "s"], quote="'", nulls=["-"], newlines_in_values=False
+    )
+    assert list(stream) == [{"n": 1, "s": "a;b"}, {"n": None, "s": "c"}]
+
+
+def test_arrays_of_a_file_become_those_of_the_output(tmp_path):
+    """Without a warning of read-only memory, which would fail this test."""
+    loader = DataLoader(csv_columns(tmp_path, [list("abcd")], 10_000).stream, batch_size=2)
+    assert [np.asarray(batch["id"]).tolist() for batch in loader] == [[0, 1], [2, 3]]

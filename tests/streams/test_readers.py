@@ -1,0 +1,79 @@
+"""Each reader gives the rows of its kind of source, and passes its options on."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from headrace import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
+from tests.sources.archives import tar_bytes
+
+
+def test_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes("eins\nzwölf\n".encode("latin-1"))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"drei"))
+    assert list(read_text(tmp_path, encoding="latin-1")) == ["eins", "zwölf", "drei"]
+    assert list(read_text(f"{tmp_path}/*.txt", encoding="latin-1", whole_files=True)) == ["eins\nzwölf\n"]
+
+
+def test_jsonl(tmp_path):
+    (tmp_path / "a").write_text('{"a": [1]}\n2\n"x"\n')
+    assert list(read_jsonl(tmp_path / "a")) == [{"a": [1]}, 2, "x"]
+
+
+def test_csv(tmp_path):
+    (tmp_path / "a").write_text('n,s\n1,"a\nb"\n2,c\n')
+    stream = read_csv(tmp_path / "a", types={"n": "float"})
+    assert list(stream) == [{"n": 1.0, "s": "a\nb"}, {"n": 2.0, "s": "c"}]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_tables_of_arrow(tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"n": [1, 2], "s": ["a", "b"]})
+    path = tmp_path / "table"
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    read = {"parquet": read_parquet, "arrow": read_arrow}[kind]
+    assert list(read(path)) == [{"n": 1, "s": "a"}, {"n": 2, "s": "b"}]
+    assert list(read(path, columns=["s"])) == [{"s": "a"}, {"s": "b"}]
+    assert len(read(path)) == 2
+
+
+def test_tar(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar_bytes([("1.txt", b"one"), ("1.json", b"[1]"), ("2.txt", b"two")]))
+    samples = list(read_tar(tmp_path / "a.tar"))
+    assert [(sample["__key__"], sample["txt"]) for sample in samples] == [("1", "one"), ("2", "two")]
+    assert samples[0]["json"] == [1]
+    assert next(iter(read_tar(tmp_path / "a.tar", decode=False)))["json"] == b"[1]"
+
+
+def test_sql(tmp_path):
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE t (id INTEGER, s TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(i, str(i)) for i in range(5)])
+    expected = [{"id": i, "s": str(i)} for i in range(5)]
+    assert list(read_sql(str(path), "SELECT * FROM t ORDER BY id")) == expected
+    assert list(read_sql(f"sqlite:///{path}", "SELECT * FROM t", "id", block_rows=2)) == expected
+
+
+@pytest.mark.parametrize("read", [read_csv, read_parquet, read_arrow])
+def test_rows_are_dicts_or_columns(tmp_path, read):
+    if read is not read_csv:
+        pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match="'dicts' or 'columns', got 'lists'"):
+        read(tmp_path, rows="lists")
+
+
+def test_an_option_that_there_is_not_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="blok_bytes"):
+        read_text(tmp_path, blok_bytes=1)

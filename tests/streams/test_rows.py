@@ -1,0 +1,85 @@
+"""Rows in memory: objects, columns, and several chunks as one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, own_rows, shuffle_rows
+
+DICTS = [{"n": i, "s": str(i)} for i in range(6)]
+
+
+def columns_of(start, stop):
+    return ArrayRows({"n": np.arange(start, stop), "s": [str(i) for i in range(start, stop)]})
+
+
+def as_lists(columns):
+    return {name: list(column) for name, column in columns.items()}
+
+
+@given(
+    lengths=st.lists(st.integers(0, 5), max_size=6),
+    kinds=st.lists(st.sampled_from(["objects", "columns"]), min_size=6, max_size=6),
+    start=st.integers(0, 30),
+    length=st.integers(0, 30),
+)
+def test_chunks_are_cut_as_one(lengths, kinds, start, length):
+    chunks, rows = [], []
+    for n, kind in zip(lengths, kinds, strict=False):
+        made = columns_of(len(rows), len(rows) + n)
+        chunks.append(made if kind == "columns" else ObjectRows(made.rows()))
+        rows += [{"n": i, "s": str(i)} for i in range(len(rows), len(rows) + n)]
+    joined = JoinedRows(chunks)
+    start, stop = min(start, len(rows)), min(start + length, len(rows))
+    part = joined.slice(start, stop)
+    assert len(joined) == len(rows)
+    assert joined.rows() == rows
+    assert len(part) == stop - start
+    assert part.rows() == rows[start:stop]
+    if start < stop:
+        assert as_lists(part.columns()) == {"n": list(range(start, stop)), "s": [str(i) for i in range(start, stop)]}
+
+
+def test_columns_of_dicts():
+    columns = ObjectRows(DICTS).columns()
+    assert isinstance(columns["n"], np.ndarray)
+    assert columns["n"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert columns["s"] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_columns_of_anything_else_are_one():
+    assert ObjectRows(["a", "b"]).columns() == {"value": ["a", "b"]}
+
+
+def test_columns_of_arrays_are_stacked_if_their_shapes_agree():
+    same = ObjectRows([{"x": np.zeros(2)}, {"x": np.ones(2)}]).columns()["x"]
+    other = ObjectRows([{"x": np.zeros(2)}, {"x": np.ones(3)}]).columns()["x"]
+    assert same.tolist() == [[0, 0], [1, 1]]
+    assert [x.tolist() for x in other] == [[0, 0], [1, 1, 1]]
+
+
+def test_columns_of_one_length_only():
+    with pytest.raises(ValueError, match="same length"):
+        ArrayRows({"a": [1, 2], "b": np.arange(3)})
+
+
+def test_a_column_that_some_chunks_do_not_have_is_null_there():
+    joined = ArrayRows.joined([{"a": np.arange(2)}, {"a": np.arange(1), "b": ["x"]}])
+    assert as_lists(joined.columns()) == {"a": [0, 1, 0], "b": [None, None, "x"]}
+
+
+def test_numbers_of_rows_are_pythons_own():
+    assert [type(row["n"]) for row in columns_of(0, 2).rows()] == [int, int]
+
+
+@pytest.mark.parametrize("rows", [ObjectRows(DICTS), columns_of(0, 6)], ids=["objects", "columns"])
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_rows_at_places(rows, as_columns):
+    places = np.array([4, 0, 3])
+    assert shuffle_rows(rows, places, as_columns=as_columns).rows() == [DICTS[4], DICTS[0], DICTS[3]]
+    shares = [own_rows(rows, rank, 4, as_columns=as_columns).rows() for rank in range(4)]
+    assert shares == [[DICTS[0], DICTS[4]], [DICTS[1], DICTS[5]], [DICTS[2]], [DICTS[3]]]
+    assert own_rows(rows, 0, 1, as_columns=as_columns) is rows

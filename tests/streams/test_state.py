@@ -1,0 +1,127 @@
+"""The state of a loader over a stream: taken at any moment, loaded where it fits, refused where it does not."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+import headrace
+from headrace import DataLoader, StateError
+from tests.streams.memory import in_memory
+
+
+def stream():
+    return in_memory(40, 4)
+
+
+def make(**options):
+    return DataLoader(stream(), batch_size=3, collate_fn=list, seed=1, **options)
+
+
+def test_a_state_taken_right_after_a_resume_can_be_loaded():
+    first = make()
+    batches = iter(first)
+    next(batches)
+    second, third = make(), make()
+    second.load_state_dict(first.state_dict())
+    iter(second)
+    third.load_state_dict(second.state_dict())
+    assert list(third) == list(batches)
+
+
+def test_a_state_taken_after_seek_can_be_loaded():
+    first, second = make(), make()
+    first.seek(4)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert list(second) == list(make())[4:]
+
+
+def test_seek_leaves_out_the_batches_before():
+    loader = make(num_workers=2, engine="threads")
+    loader.seek(4)
+    with loader:
+        assert list(loader) == list(make())[4:]
+
+
+def test_after_the_loop_a_state_is_the_beginning_of_the_next_epoch():
+    first, second = (DataLoader(stream().shuffle(3), batch_size=3, collate_fn=list) for _ in range(2))
+    list(first)
+    second.load_state_dict(first.state_dict())
+    assert list(second) == list(first)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        stream().shuffle(3, seed=2),
+        stream().shuffle(2, seed=1),
+        stream(),
+        stream().shuffle(3, seed=1).filter(bool),
+        stream().shuffle(3, seed=1).take(20),
+        stream().shuffle(3, seed=1).repeat(2),
+        in_memory(40, 5).shuffle(3, seed=1),
+    ],
+    ids=["seed", "window", "not shuffled", "steps", "limits", "rounds", "blocks"],
+)
+def test_a_state_of_another_order_is_refused(other):
+    loader = DataLoader(stream().shuffle(3, seed=1), batch_size=3, collate_fn=list)
+    next(iter(loader))
+    with pytest.raises(StateError, match="does not fit"):
+        DataLoader(other, batch_size=3, collate_fn=list).load_state_dict(loader.state_dict())
+
+
+def test_a_state_of_other_files_is_refused(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\nc\n")
+    loader = DataLoader(headrace.read_text(path), batch_size=1)
+    next(iter(loader))
+    path.write_text("a\nb\nc\nd\n")
+    with pytest.raises(StateError, match="files"):
+        DataLoader(headrace.read_text(path), batch_size=1).load_state_dict(loader.state_dict())
+
+
+def test_a_damaged_place_is_refused():
+    loader = make()
+    next(iter(loader))
+    state = loader.state_dict()
+    state["course"]["place"] = [0, -1]
+    with pytest.raises(StateError, match="damaged"):
+        make().load_state_dict(state)
+
+
+def test_another_batch_size_goes_on_with_the_same_row():
+    loader = make()
+    next(iter(loader))
+    other = DataLoader(stream(), batch_size=5, collate_fn=list, seed=1)
+    other.load_state_dict(loader.state_dict())
+    assert [row for batch in other for row in batch] == list(range(3, 40))
+
+
+def test_another_batch_size_of_ranks_is_refused():
+    def of_rank(batch_size):
+        return DataLoader(stream(), batch_size=batch_size, seed=1, shard=(0, 2))
+
+    loader = of_rank(2)
+    next(iter(loader))
+    with pytest.raises(StateError, match="batch_size"):
+        of_rank(4).load_state_dict(loader.state_dict())
+
+
+def own_generator(rows):
+    return rows, float(headrace.rng().random())
+
+
+def global_generator(rows):
+    return rows, random.random()
+
+
+@pytest.mark.parametrize("collate", [own_generator, global_generator])
+def test_a_collation_draws_by_the_seed(collate):
+    def batches(**options):
+        with DataLoader(stream(), batch_size=3, seed=1, collate_fn=collate, **options) as loader:
+            return list(loader)
+
+    assert batches() == batches() == batches(num_workers=2)
+    assert len({drawn for _, drawn in batches()}) == 14
