@@ -22,6 +22,9 @@ NAMES = (
     "python_heavy",
     "start_up",
     "shared_list",
+    "shuffle",
+    "weighted",
+    "resume",
 )
 
 

@@ -215,9 +215,9 @@ class Epochs:
 
 
 def _is_edge(state: Mapping[str, Any]) -> bool:
-    """Whether a state is of the beginning of an epoch."""
+    """Whether a state is of the beginning of an epoch, of which nothing was drawn yet."""
     course = state["course"]
-    return not state["batches"] and not course.get("ahead") and "discard" not in course
+    return not state["batches"] and not any(course.get(name) for name in ("ahead", "discard", "replay"))
 
 
 def _progress_of(epoch: int, state: Mapping[str, Any] | None, loader: DataLoader[Any]) -> Progress:

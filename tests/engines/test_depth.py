@@ -28,7 +28,9 @@ class Numbers:
 def depths(dataset, n, *, deepens=True):
     """The engine's depth after each of n batches of two samples."""
     engine = ProcessEngine(2, 2, deepens=deepens)
-    engine.start(Job(dataset, iterable=False, batched=True, drop_last=False, collate_fn=None, output="numpy", convert=True))
+    engine.start(
+        Job(dataset, iterable=False, batched=True, drop_last=False, collate_fn=None, output="numpy", convert=True)
+    )
     try:
         flow = Flow(([i % len(dataset)] * 2 for i in range(n)), engine)
         found = []

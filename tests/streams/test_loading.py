@@ -17,8 +17,8 @@ from tests.streams.tables import ALL_FORMATS, OF_COLUMNS, OF_ROWS, apply_steps, 
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 3 workers")
 
-QUICK = settings(deadline=None, max_examples=15)
-WITH_PROCESSES = settings(deadline=None, max_examples=6)
+QUICK = settings(deadline=None, max_examples=12)
+WITH_PROCESSES = settings(deadline=None, max_examples=4)
 WORKERS = [("threads", 1), ("threads", 2), ("threads", 3), ("processes", 0)]
 
 words = st.text(alphabet='ab,"é€ ', max_size=6)

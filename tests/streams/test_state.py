@@ -125,3 +125,11 @@ def test_a_collation_draws_by_the_seed(collate):
 
     assert batches() == batches() == batches(num_workers=2)
     assert len({drawn for _, drawn in batches()}) == 14
+
+
+def test_every_row_of_every_epoch_draws_other_numbers():
+    loader = DataLoader(stream().map(lambda row: float(headrace.rng().random())), batch_size=None, seed=1)
+    drawn = [*loader, *loader]
+    assert len(set(drawn)) == len(drawn) == 80
+    loader.set_epoch(0)
+    assert list(loader) == drawn[:40]

@@ -34,6 +34,7 @@ class Progress:
         is_over: whether the loop has seen the end of the epoch.
         start: the state that the epoch was begun with; empty at its beginning.
         keys: what gives the keys of the batches, and may know more of how far it is.
+        samplers: the states that samplers told at the beginning of the epoch.
         place: the window and the row of a stream that come next; window -1 after the last.
         follows_lanes: whether each worker has a stream of its own, to be followed.
         workers: how many there are, and `base_seed` what their generators are seeded from.
@@ -49,6 +50,7 @@ class Progress:
     is_over: bool = False
     start: Mapping[str, Any] = field(default_factory=dict)
     keys: Any = None
+    samplers: list[Any] = field(default_factory=list)
     place: tuple[int, int] | None = None
     follows_lanes: bool = False
     workers: int = 0

@@ -74,7 +74,7 @@ class SampleRandomness:
     """Gives every sample random numbers of its own: through `rng`, and through the generators that user code knows.
 
     Those are global, so they are seeded before each sample; but only those that are drawn from, which is learned from
-    the first batch. If a later batch is found to have drawn from another one, it is made again.
+    the first sample. If a batch is found to have drawn from another one, it is made again.
 
     Args:
         seed: of the loader.
@@ -90,7 +90,8 @@ class SampleRandomness:
         self._gives_back = gives_back
         self._watched: tuple[GlobalGenerator, ...] = () if shares_generators else GENERATORS
         self._used: set[GlobalGenerator] = set(self._watched)
-        self._learned: set[GlobalGenerator] | None = set() if repeats else None  # None: nothing more to learn
+        self._is_learning = repeats
+        self._before: list[Any] = []  # a glance at what is not used
         self._epoch = self._start = self._step = 0
 
     def make(self, place: Place, make_batch: Callable[[], T]) -> T:
@@ -107,30 +108,38 @@ class SampleRandomness:
                     generator.restore(state)
 
     def _make(self, make_batch: Callable[[], T]) -> T:
-        if self._learned is not None:
-            batch = make_batch()
-            self._used, self._learned = self._learned, None
-            return batch
-        unused = [generator for generator in self._watched if generator not in self._used]
-        for generator in unused:
-            generator.settle()
-        before = [generator.glance() for generator in unused]
+        self._look()
         batch = make_batch()
-        found = [generator for generator, then in zip(unused, before, strict=True) if generator.glance() != then]
+        found = [
+            generator
+            for generator, then in zip(self._unused(), self._before, strict=True)
+            if then != generator.glance()
+        ]
         if not found:
             return batch
         self._used.update(found)
         return make_batch()
+
+    def _unused(self) -> list[GlobalGenerator]:
+        return [generator for generator in self._watched if generator not in self._used]
+
+    def _look(self) -> None:
+        """Remember what the generators look like that nobody is expected to draw from."""
+        for generator in self._unused():
+            generator.settle()
+        self._before = [generator.glance() for generator in self._unused()]
 
     def over(self, keys: Iterable[Any]) -> Iterator[Any]:
         """The keys of a batch; what is drawn after one of them belongs to its sample, after the last to the batch."""
         position = self._start
         for key in keys:
             self._enter(f"sample {position}")
-            before = None if self._learned is None else [generator.glance() for generator in self._watched]
-            yield key
-            if before is not None:
+            if self._is_learning:
+                before = [generator.glance() for generator in self._watched]
+                yield key
                 self._learn(before)
+            else:
+                yield key
             position += self._step
         self.enter_batch()
 
@@ -145,6 +154,6 @@ class SampleRandomness:
             generator.seed(key)
 
     def _learn(self, before: list[Any]) -> None:
-        changed = [g for g, then in zip(self._watched, before, strict=True) if g.glance() != then]
-        if self._learned is not None:
-            self._learned.update(changed)
+        self._used = {g for g, then in zip(self._watched, before, strict=True) if g.glance() != then}
+        self._is_learning = False
+        self._look()

@@ -102,6 +102,31 @@ def check_counts(saved: Mapping[str, Any], *names: str) -> None:
             raise StateError(f"The state is damaged: {name} must be an int of at least 0, got {value!r}.")
 
 
+def check_generators(saved: Any, generators: list[Any]) -> None:
+    """See that states of users' generators fit those that are there now.
+
+    Raises:
+        StateError: there are more or fewer, or they are of other kinds.
+    """
+    kinds, own_kinds = [_kind(state) for state in saved], [_kind(save_generator(one)) for one in generators]
+    if kinds != own_kinds:
+        raise StateError(
+            f"The state does not fit this loader: it was taken with the generators {kinds}, and here they are "
+            f"{own_kinds}. Load it into a loader with the same kind of generator."
+        )
+
+
+def _kind(state: Any) -> str | None:
+    """Which kind of generator a state is of."""
+    match state:
+        case {"numpy": {"bit_generator": name}}:
+            return str(name)
+        case dict():
+            return str(next(iter(state)))
+        case _:
+            return None
+
+
 def check_ahead(saved: Mapping[str, Any]) -> None:
     """See that the batches that were given ahead are told as numbers.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -15,14 +14,15 @@ from headrace.base.state import (
     check_ahead,
     check_counts,
     check_equal,
+    check_generators,
     load_generator,
     load_generators,
     save_generator,
     save_generators,
 )
 from headrace.base.warning import warn_user
-from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.plan import is_settled, plan_keys
+from headrace.order.sampler_states import load_states, parts_of, states_of
 
 _REPLAYED = ("at_iter", "at_first", "epochs", "samplers", "given", "drawn", "has_ended")
 
@@ -41,7 +41,7 @@ class ReplayedCourse:
 
     def __init__(self, index_sampler: Any, generator: Any, describe: Callable[[], dict[str, Any]]) -> None:
         self._index_sampler = index_sampler
-        self._parts = [part for part in (index_sampler, getattr(index_sampler, "sampler", None)) if part is not None]
+        self._parts = parts_of(index_sampler)
         own = [generator, *(getattr(part, "generator", None) for part in self._parts)]
         self._generators = list({id(generator): generator for generator in own if generator is not None}.values())
         self._describe = describe
@@ -49,16 +49,13 @@ class ReplayedCourse:
     def begin(self, progress: Progress) -> Iterator[Any]:
         if progress.start.get("replay") is not None:
             return self._replay(progress)
-        keys = FollowedKeys(self, progress)
-        for _ in islice(keys, progress.start.get("seek", 0)):
-            pass
-        return keys
+        return FollowedKeys(self, progress)
 
     def restore(self, start: Mapping[str, Any]) -> None:
         for generator, saved in zip(self._generators, start.get("generators", ()), strict=False):
             load_generator(generator, saved)
         self._set_epochs(start.get("epochs", ()))
-        self._load_samplers(start.get("samplers", ()))
+        load_states(self._parts, start.get("samplers", ()))
 
     def _replay(self, progress: Progress) -> Iterator[Any]:
         """Draw what was drawn, for the eyes of the sampler only: the global generators are left as they are now."""
@@ -68,7 +65,9 @@ class ReplayedCourse:
         try:
             self._set_generators(replay["at_iter"] or replay["at_first"])
             self._set_epochs(replay["epochs"])
-            self._load_samplers(replay["samplers"])
+            load_states(self._parts, replay["samplers"])
+            if self._has_given_all(replay):
+                return FollowedKeys(self, progress, known=replay, keys=iter(()))
             keys = FollowedKeys(self, progress, known=replay)
             self._set_generators(replay["at_first"])
             if any(state is not None for state in replay["samplers"]):
@@ -94,14 +93,16 @@ class ReplayedCourse:
             if epoch is not None:
                 part.set_epoch(epoch)
 
-    def _load_samplers(self, states: Any) -> None:
-        for part, state in zip(self._parts, states, strict=False):
-            if state is not None:
-                part.load_state_dict(deepcopy(state))
+    def _has_given_all(self, replay: Mapping[str, Any]) -> bool:
+        """Whether the epoch has nothing left; a sampler that knows its state may tell that of the next one by then."""
+        try:
+            return bool(replay["samplers"]) and replay["given"] >= len(self._index_sampler)
+        except TypeError:
+            return bool(replay["has_ended"]) and replay["given"] == replay["drawn"]
 
     def sampler_states(self) -> list[Any]:
         """What the samplers tell of themselves; None for those that know no state."""
-        return [deepcopy(part.state_dict()) if _knows_state(part) else None for part in self._parts]
+        return states_of(self._parts)
 
     def snapshot(self) -> dict[str, Any]:
         """The generators that a sampler may draw from, as they are now."""
@@ -133,6 +134,7 @@ class ReplayedCourse:
         check_equal(start["described"], self._describe())
         check_ahead(start)
         if is_edge:
+            check_generators(start["generators"], self._generators)
             return
         if start.get("seek") is not None:
             return
@@ -140,6 +142,7 @@ class ReplayedCourse:
         if missing or "ahead" not in start:
             raise StateError(f"The state is damaged: {missing or 'ahead'} is missing in it.")
         check_counts(start["replay"], "given", "drawn")
+        check_generators(start["replay"]["at_first"]["own"], self._generators)
 
     def seek(self, batch: int) -> dict[str, Any]:
         return {"described": self._describe(), "seek": batch}
@@ -162,14 +165,22 @@ class FollowedKeys:
 
     Args:
         known: what was noted of the epoch when it began, in another life.
+        keys: instead of those of the sampler.
     """
 
-    def __init__(self, course: ReplayedCourse, progress: Progress, known: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        course: ReplayedCourse,
+        progress: Progress,
+        known: Mapping[str, Any] | None = None,
+        keys: Iterator[Any] | None = None,
+    ) -> None:
         self._course = course
         self._progress = progress
         self._epochs = course.epochs() if known is None else known["epochs"]
         before = course.snapshot()
-        self._keys = course.iterate()
+        self._keys = course.iterate() if keys is None else keys
+        self._to_skip = progress.start.get("seek", 0)
         # Most samplers draw nothing before the first key is asked for.
         self._at_iter = (before if before != course.snapshot() else None) if known is None else known["at_iter"]
         self._at_first = None if known is None else known["at_first"]
@@ -188,6 +199,12 @@ class FollowedKeys:
     def __next__(self) -> Any:
         for key in self.pending:
             return key
+        while self._to_skip:
+            self._to_skip -= 1
+            self._draw()
+        return self._draw()
+
+    def _draw(self) -> Any:
         if self._at_first is None:
             self._at_first = self._course.snapshot()
         try:
@@ -198,7 +215,7 @@ class FollowedKeys:
         self.drawn += 1
         if self._states is not None:
             self._states.append((self.drawn, self._course.sampler_states()))
-            while self._states[0][0] < self._progress.batches:
+            while len(self._states) > 1 and self._states[0][0] < self._progress.batches:
                 self._states.popleft()
         return key
 
@@ -249,9 +266,3 @@ class _DrawWatch:
                 "state cannot bring it back to the same place. Pass seed=, or give the sampler state_dict() and "
                 "load_state_dict(), or a generator of its own."
             )
-
-
-def _knows_state(part: Any) -> bool:
-    if isinstance(part, BatchOrderSampler):
-        return False  # its epoch and the number of batches tell more: after the last one, the epoch is not over yet
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))

@@ -19,6 +19,7 @@ from headrace.order import samplers
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.order import BatchOrder, Order
+from headrace.order.sampler_states import load_states, parts_of, states_of
 from headrace.order.shard import Shard
 
 _CHUNK = 2**14  # positions that are looked up at a time
@@ -60,7 +61,8 @@ class SeededCourse:
         self._seed = seed
         self._shard = shard
         self._latest: tuple[int, Any] | None = None
-        for part in (items, getattr(items, "sampler", None)):
+        self._parts = parts_of(items)
+        for part in self._parts:
             if getattr(part, "generator", None) is not None:
                 raise ValueError(
                     f"seed (which shard implies) is mutually exclusive with a generator, but {type(part).__name__} has "
@@ -74,6 +76,8 @@ class SeededCourse:
         position, ahead = start.get("position", 0), set(start.get("ahead", ()))
         order = self._order(epoch)
         if order is None:
+            load_states(self._parts, start.get("samplers", ()))
+            progress.samplers = states_of(self._parts)
             keys = self._from_items(epoch, position)
         elif hasattr(order, "batch"):
             keys = self._from_batch_order(order, epoch, position)
@@ -82,9 +86,14 @@ class SeededCourse:
         return keys if not ahead else (key for i, key in enumerate(keys) if i not in ahead)
 
     def restore(self, start: Mapping[str, Any]) -> None:
-        """Nothing lasts longer than an epoch."""
+        load_states(self._parts, start.get("samplers", ()))
 
     def save(self, progress: Progress) -> dict[str, Any]:
+        samplers = states_of(self._parts) if progress.is_over else progress.samplers
+        known = {"samplers": samplers} if any(state is not None for state in samplers) else {}
+        return {**self._save(progress), **known}
+
+    def _save(self, progress: Progress) -> dict[str, Any]:
         if progress.is_over:
             return self._saved(0, [])
         given = progress.batches - progress.first

@@ -55,7 +55,8 @@ class WindowCourse:
         windows = self._recipe.windows(self._recipe.plan(self._seed, epoch))
         world = self._shard.world
         if len(windows) < _FEWEST_PER_RANK * world:
-            return [WindowRef(epoch, number, cuts, rank, world) for number, cuts in windows.items()]
+            # Which rank begins goes round, too: else the first one had the only row of every window.
+            return [WindowRef(epoch, number, cuts, (rank - number) % world, world) for number, cuts in windows.items()]
         return [WindowRef(epoch, number, cuts) for number, cuts in islice(windows.items(), rank, None, world)]
 
     def most_batches(self, epoch: int) -> int | None:
@@ -79,7 +80,7 @@ class WindowCourse:
                 self._counts[window] = self._count_rows(window)
             else:
                 n = sum(rows for rows in known if rows is not None)
-                self._counts[window] = max(0, -(-(n - window.rank) // window.world))
+                self._counts[window] = max(0, -(-(n - window.first) // window.world))
         return self._counts[window]
 
     def n_batches(self, epoch: int) -> int:

@@ -26,13 +26,13 @@ class WindowRef(NamedTuple):
     """A window of an epoch, of which some rows may be cut off.
 
     Attributes:
-        rank: if there are more ranks than windows to share, each has every `world`-th row of all windows.
+        first: where windows are too few to be shared, a rank has every `world`-th row of all, beginning with this one.
     """
 
     epoch: int
     number: int
     cuts: Cuts = ()
-    rank: int = 0
+    first: int = 0
     world: int = 1
 
 
@@ -142,11 +142,11 @@ class WindowFetcher:
 
     def _read(self, window: WindowRef) -> Chunk:
         self._randomness.enter_batch()
-        epoch, number, cuts, rank, world = window
+        epoch, number, cuts, first, world = window
         if self._plan is None or self._plan[0] != epoch:
             self._plan = (epoch, self._recipe.plan(self._seed, epoch))
         rows = self._recipe.read(self._plan[1].window(number), cuts, self._on_bad)
-        return own_rows(rows, rank, world, as_columns=self._recipe.as_columns)
+        return own_rows(rows, first, world, as_columns=self._recipe.as_columns)
 
 
 def _own_columns(rows: Chunk) -> dict[str, Any]:

@@ -99,11 +99,11 @@ class JoinedRows:
         return ArrayRows.joined([chunk.columns() for chunk in self._chunks]).columns()
 
 
-def own_rows(rows: Chunk, rank: int, world: int, *, as_columns: bool) -> Chunk:
-    """Every `world`-th row, beginning with number `rank`."""
+def own_rows(rows: Chunk, first: int, world: int, *, as_columns: bool) -> Chunk:
+    """Every `world`-th row, beginning with number `first`."""
     if world == 1:
         return rows
-    return shuffle_rows(rows, np.arange(rank, len(rows), world), as_columns=as_columns)
+    return shuffle_rows(rows, np.arange(first, len(rows), world), as_columns=as_columns)
 
 
 def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
