@@ -44,7 +44,7 @@ def depths(dataset, n, *, deepens=True):
 
 
 def test_quick_and_small_batches_are_loaded_further_ahead():
-    assert max(depths(Numbers(50), 2000)) == 16
+    assert max(depths(Numbers(50), 2000)) == 32
 
 
 def test_slow_batches_are_not():

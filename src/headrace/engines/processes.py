@@ -30,7 +30,7 @@ from headrace.transport.pickling import OTHER, decode, read_header
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_DEEPEST = 4  # times as many tasks as usual are in flight, of quick and small batches
+_DEEPEST = 8  # times as many tasks as usual are in flight, of quick and small batches
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_FRUITLESS = 20
 
