@@ -15,6 +15,10 @@ import pytest
 for _library in ("torch", "jax"):  # their own threads and descriptors come with the import, not with a test
     if importlib.util.find_spec(_library) is not None:
         importlib.import_module(_library)
+if importlib.util.find_spec("pyarrow") is not None:  # and those of pyarrow with the first file that it reads
+    import pyarrow.csv
+
+    pyarrow.csv.read_csv(pyarrow.BufferReader(b"a\n1\n"))
 gc.collect()
 gc.freeze()  # what the libraries brought is not a test's: collecting it again after each test takes 0.1 s
 
