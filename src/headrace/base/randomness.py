@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+Key: TypeAlias = "int | tuple[int, int, str] | None"
+"""128 bits, or what `derive_key` makes them of, when they are asked for."""
+
+
 class _Here(threading.local):
-    key: int | None = None  # of the sample at work
+    key: Key = None  # of the sample at work
     generator: Generator | None = None
 
 
@@ -43,7 +47,8 @@ def rng() -> Generator:
         ...         return index + rng().normal()
     """
     if _here.generator is None:
-        _here.generator = _make_generator(_here.key)
+        key = _here.key
+        _here.generator = _make_generator(derive_key(*key) if isinstance(key, tuple) else key)
     return _here.generator
 
 
@@ -54,7 +59,7 @@ def _make_generator(key: int | None) -> Generator:
     return np.random.default_rng(np.random.randint(2**63) if worker is None else worker.seed)
 
 
-def enter_sample(key: int | None) -> None:
+def enter_sample(key: Key) -> None:
     """From now on, `rng` in this thread belongs to the sample of this key; to none if None."""
     _here.key = key
     _here.generator = None
@@ -148,10 +153,12 @@ class SampleRandomness:
         self._enter(f"batch {self._start}")
 
     def _enter(self, purpose: str) -> None:
-        key = derive_key(self._seed, self._epoch, purpose)
-        enter_sample(key)
-        for generator in self._used:
-            generator.seed(key)
+        origin = (self._seed, self._epoch, purpose)
+        enter_sample(origin)
+        if self._used:
+            key = derive_key(*origin)
+            for generator in self._used:
+                generator.seed(key)
 
     def _learn(self, before: list[Any]) -> None:
         self._used = {g for g, then in zip(self._watched, before, strict=True) if g.glance() != then}
