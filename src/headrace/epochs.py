@@ -147,14 +147,12 @@ class Epochs:
         self, loader: DataLoader[Any], progress: Progress, state: Mapping[str, Any] | None
     ) -> LoaderIterator:
         pin = pin_function(loader.pin_memory_device) if loader.pin_memory else None
-        goes_on = state is not None and state["base_seed"] is not None
-        progress.shared_seed = seed_datapipe(
-            loader, state.get("shared_seed") if state is not None and goes_on else None
-        )
+        base_seed, shared_seed = (None, None) if state is None else (state["base_seed"], state.get("shared_seed"))
+        progress.shared_seed = seed_datapipe(loader, shared_seed)
         progress.keys = keys = self.course.begin(progress)
-        progress.base_seed = base_seed_of(loader, progress, state["base_seed"] if state is not None else None)
+        progress.base_seed = base_seed_of(loader, progress, base_seed)
         engine = make_engine(loader, progress.workers)
-        if progress.workers > 0 and not goes_on:
+        if progress.workers > 0 and base_seed is None:
             if loader.prefetch_factor == 0:
                 raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
             # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.

@@ -174,6 +174,7 @@ def test_without_a_timeout_a_stuck_worker_is_told_in_one_warning(monkeypatch, en
     loader = DataLoader(Each(stuck_in_an_event, 3), num_workers=1, engine=engine)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")  # JAX's
         warnings.showwarning = show
         iterator = iter(loader)
         assert plain(next(iterator)) == [0]  # however long a worker takes to start
