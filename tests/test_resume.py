@@ -121,6 +121,18 @@ def test_without_a_seed(config, stops, data):
     assert alike(got, want, config.in_order)
 
 
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("order", list(ORDERS))
+def test_at_the_last_batch_of_any_sampler(order, n):
+    config = Config(n, order, 1)
+    with own_generators():
+        want = run(config.loader(), 3)
+        seed_generators(0)
+        stop = sum(epoch == 0 for epoch, _ in want)
+        got = interrupted(config.loader, [stop, stop], [INLINE] * 3, 3, keeps=True)
+    assert got == want
+
+
 @settings(deadline=None, max_examples=10)
 @given(config=unseeded_configs(), stop=st.integers(0, 30), first=ways("threads", persistent=False), data=st.data())
 def test_without_a_seed_with_threads(config, stop, first, data):

@@ -24,6 +24,7 @@ from headrace.base.warning import warn_user
 from headrace.order.plan import is_settled, plan_keys
 from headrace.order.sampler_states import load_states, parts_of, states_of
 
+_END = object()
 _REPLAYED = ("at_iter", "at_first", "epochs", "samplers", "given", "drawn", "has_ended")
 
 
@@ -67,6 +68,7 @@ class ReplayedCourse:
             self._set_epochs(replay["epochs"])
             load_states(self._parts, replay["samplers"])
             if self._has_given_all(replay):
+                self._end(replay["samplers"])
                 return FollowedKeys(self, progress, known=replay, keys=iter(()))
             keys = FollowedKeys(self, progress, known=replay)
             self._set_generators(replay["at_first"])
@@ -82,6 +84,13 @@ class ReplayedCourse:
             return keys
         finally:
             load_generators(live)
+
+    def _end(self, states: list[Any]) -> None:
+        """Let samplers find that their epoch is over, as it would have gone on, unless they tell of the next one."""
+        keys = self.iterate()
+        if next(keys, _END) is not _END:
+            del keys  # a generator that is given up may still write to its sampler
+            load_states(self._parts, states)
 
     def _set_generators(self, saved: Mapping[str, Any]) -> None:
         load_generators(saved["global"])
