@@ -15,7 +15,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-bare test-pythons lint types format bench soak docs clean
+.PHONY: help demo test pytest test-bare test-pythons hunt lint types format bench soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test-bare: $(BARE)/.installed ## Run the tests with neither torch nor JAX
 test-pythons: ## Run the torch-free tests on every CPython >= 3.10 of this machine
 	$(CHECK_PYTHON)
 	$(PYTHON) tools/test_pythons.py $(ARGS)
+
+hunt: $(VENV)/.installed-dev ## Run the property tests with new random examples
+	HEADRACE_EXAMPLES=hunt $(VENV)/bin/python -m pytest -n 4 -m hypothesis $(ARGS)
 
 lint: $(VENV)/.installed-dev ## Check code and format with ruff
 	$(VENV)/bin/ruff check

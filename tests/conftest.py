@@ -10,7 +10,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A change is judged by the same examples each time; `make hunt` looks for further ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("hunt", deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HEADRACE_EXAMPLES", "same"))
 
 for _library in ("torch", "jax"):  # their own threads and descriptors come with the import, not with a test
     if importlib.util.find_spec(_library) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -365,6 +366,12 @@ def test_rng_does_not_repeat_within_a_sample():
 def test_a_seed_must_be_an_int(seed):
     with pytest.raises(TypeError, match="seed must be an int or None"):
         DataLoader(range(4), seed=seed)
+
+
+def test_a_seed_may_be_any_integer():
+    loader = DataLoader(range(9), shuffle=True, seed=np.int64(3))
+    assert as_lists(loader) == as_lists(DataLoader(range(9), shuffle=True, seed=3))
+    json.dumps(loader.state_dict())
 
 
 def test_a_seed_excludes_a_generator():

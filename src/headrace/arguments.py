@@ -70,18 +70,22 @@ def _is_engine(engine: Any) -> bool:
     return not isinstance(engine, type) and all(hasattr(engine, name) for name in ("start", "submit", "receive"))
 
 
-def check_seed(seed: Any, shard: Any, generator: Any) -> None:
-    """See that a seed is one, and the only source of randomness.
+def checked_seed(seed: Any, shard: Any, generator: Any) -> int | None:
+    """`seed` as an int, if it is one, and the only source of randomness.
 
     Raises:
         TypeError, ValueError: it is not.
     """
-    if seed is None and shard is None:
-        return
-    if (seed is not None and not isinstance(seed, int)) or isinstance(seed, bool):
-        raise TypeError(f"seed must be an int or None, got {seed!r}.")
-    if generator is not None:
+    if generator is not None and not (seed is None and shard is None):
         raise ValueError("seed (which shard implies) is mutually exclusive with generator: nothing is drawn from it.")
+    if seed is None:
+        return None
+    try:
+        if isinstance(seed, bool):
+            raise TypeError
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed must be an int or None, got {seed!r}.") from None
 
 
 def checked_count(name: str, value: Any) -> int:

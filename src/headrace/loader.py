@@ -12,10 +12,10 @@ from headrace.arguments import (
     check_iterable,
     check_order,
     check_policies,
-    check_seed,
     check_workers,
     checked_context,
     checked_count,
+    checked_seed,
     shown,
     warn_of_many_workers,
 )
@@ -125,7 +125,7 @@ class DataLoader(Generic[T_co]):
         check_callables(collate_fn, worker_init_fn)
         check_destination(device, output)
         check_device(device)
-        check_seed(seed, shard, generator)
+        seed = checked_seed(seed, shard, generator)
         self._chose_prefetch = prefetch_factor is not None
         if num_workers > 0 and prefetch_factor is None:
             prefetch_factor = 2
