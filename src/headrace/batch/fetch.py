@@ -15,7 +15,7 @@ from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, Strea
 from headrace.base.randomness import SampleRandomness
 from headrace.batch.stream_state import begin_stream, stream_state
 
-_LONGEST_STRIDE = 64
+_LONGEST_STRIDE = 256
 _HEAP_TYPE = 1 << 9  # the flag of classes that are written in Python
 _QUICK_S = 1e-4
 _MOST_BARREN = 1000  # errors in a row, after which a stream is given up that never says that it has ended

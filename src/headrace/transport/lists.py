@@ -47,13 +47,23 @@ def _pack(items: Any, allocate: Allocate) -> Any:
     if type(items) is not list or len(items) < _FEWEST:
         return items
     kind = type(items[0])
-    if kind not in (str, bytes) or not frozenset({kind}).issuperset(map(type, items)):
+    if kind is str:
+        return _pack_strings(items)
+    if kind is not bytes or not frozenset({bytes}).issuperset(map(type, items)):
         return items
-    if kind is bytes:
-        lengths = tuple(map(len, items))
-        if sum(lengths) >= _LONG * len(items):
-            return PackedBytes(items, lengths, allocate)
+    lengths = tuple(map(len, items))
+    if sum(lengths) >= _LONG * len(items):
+        return PackedBytes(items, lengths, allocate)
     return PackedStrings(marshal.dumps(items))
+
+
+def _pack_strings(items: list[Any]) -> Any:
+    """Joining them refuses all that are no strings, and marshal those of a class of their own: the quickest look."""
+    try:
+        "".join(items)
+        return PackedStrings(marshal.dumps(items))
+    except (TypeError, ValueError, MemoryError):
+        return items
 
 
 class PackedStrings:
