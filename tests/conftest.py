@@ -63,3 +63,4 @@ def nothing_left_behind() -> Iterator[None]:
     assert {thread for thread in threading.enumerate() if thread.is_alive()} <= threads
     assert _shared_segments() <= segments
     assert len(_open_descriptors()) <= len(descriptors)
+    gc.freeze()  # what lives on is seldom a test's, and would be looked at again after each of the next thousands

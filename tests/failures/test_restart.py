@@ -248,7 +248,7 @@ def test_large_batches_that_are_kept_stay_valid():
 
 @pytest.mark.filterwarnings("default")
 def test_the_first_restart_of_a_loader_is_told_at_the_users_line(tmp_path):
-    dataset = DyingDataset(range(8), {2: "kill", 5: "exit"}, once_in=tmp_path)
+    dataset = DyingDataset(range(8), {2: "kill", 6: "exit"}, once_in=tmp_path)  # both in worker 0, one after the other
     loader = DataLoader(dataset, num_workers=2, on_worker_death="restart")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
