@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -176,6 +178,25 @@ def s3_server() -> Iterator[ProxyServer]:
         finally:
             process.terminate()
             process.wait()
+
+
+def closes_are_done() -> None:
+    """Waits for what fsspec's thread was told to close."""
+    import fsspec.asyn
+
+    for _ in range(3):  # closing a response closes its connection in the next turn of the loop, and that its socket
+        fsspec.asyn.sync(fsspec.asyn.get_loop(), asyncio.sleep, 0)
+
+
+@pytest.fixture(scope="module")
+def fsspec_running() -> None:
+    """Starts the threads that fsspec and asyncio keep."""
+    pytest.importorskip("aiohttp")
+    asyn = pytest.importorskip("fsspec.asyn")
+    loop = asyn.get_loop()
+    executor = ThreadPoolExecutor(1)
+    executor.submit(int).result()
+    loop.call_soon_threadsafe(loop.set_default_executor, executor)
 
 
 def _free_port() -> int:

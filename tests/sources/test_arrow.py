@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import importlib
+import pickle
 import sys
 
 import numpy as np
@@ -177,3 +178,29 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "headrace.sources.arrow")
     with pytest.raises(MissingExtraError, match=r"headrace\[arrow\]"):
         importlib.import_module("headrace.sources.arrow")
+
+
+def test_a_pickled_slice_has_its_own_rows_only():
+    words = pa.array(["a", "b"] * 5000).dictionary_encode()
+    chunk = TableChunk(pa.record_batch({"x": list(range(10_000)), "words": words, "nulls": [None, 1] * 5000}))
+    part = chunk.slice(100, 103)
+    assert part.rows()[0] == {"x": 100, "words": "a", "nulls": None}
+    pickled = pickle.dumps(part)
+    assert len(pickled) < 2000
+    again = pickle.loads(pickled)
+    assert again.rows() == part.rows() == chunk.rows()[100:103]
+    assert len(again) == 3
+
+
+def test_what_a_column_becomes_is_told_by_its_own_rows_alone():
+    chunk = TableChunk(pa.record_batch({"x": [1, None, 3, 4]}))
+    assert chunk.columns() == {"x": [1, None, 3, 4]}
+    assert chunk.slice(0, 2).columns() == {"x": [1, None]}
+    column = chunk.slice(2, 4).columns()["x"]
+    assert (type(column), column.tolist()) == (np.ndarray, [3, 4])
+    assert chunk.slice(1, 4).slice(1, 3).columns()["x"].tolist() == [3, 4]
+
+
+def test_columns_that_several_slices_see_cannot_be_written_to():
+    chunk = TableChunk(pa.record_batch({"x": [True, False], "y": [1.5, None]}))
+    assert not any(column.flags.writeable for column in chunk.columns().values())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.errors import ChangedFileError, RecordError
+from headrace.base.errors import ChangedFileError, RecordError
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -39,7 +39,7 @@ def test_every_row_comes_once_from_any_row_on(tmp_path_factory, batches, stream,
     write(folder / "1.arrow", [[{"id": 1, "text": "last"}]])
     source = ArrowSource(str(folder), block_bytes=block_bytes)
     check_exactly_once(source, [*(row for rows in batches for row in rows), {"id": 1, "text": "last"}])
-    assert source.describe()["streams"] == stream
+    assert source.describe()["record_batches"] == (1 if stream else len(batches)) + 1
 
 
 def test_record_batches_are_blocks_and_small_ones_are_joined(tmp_path):
@@ -122,7 +122,8 @@ def test_what_it_tells(tmp_path):
     assert ArrowSource(str(tmp_path)).describe() == {
         "format": "arrow",
         "files": 1,
-        "streams": 0,
+        "bytes": (tmp_path / "x.arrow").stat().st_size,
+        "record_batches": 1,
         "blocks": 1,
         "rows": 3,
         "columns": {"id": "int64", "text": "string"},

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError, RecordError
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -179,6 +180,7 @@ def test_what_it_tells(numbers):
     assert source.describe() == {
         "format": "parquet",
         "files": 1,
+        "bytes": os.path.getsize(path),
         "row_groups": 10,
         "blocks": 1,
         "rows": 1000,
@@ -187,6 +189,14 @@ def test_what_it_tells(numbers):
     }
     (version,) = source.versions()
     assert (version.path, version.size) == (path, os.path.getsize(path))
+
+
+def test_a_damaged_file_is_named(numbers, tmp_path):
+    path, _ = numbers
+    content = Path(path).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(content[:-10])
+    with pytest.raises(RecordError, match=r"cut\.parquet is damaged, or no Parquet file"):
+        ParquetSource(str(tmp_path)).blocks()
 
 
 def test_chunks_stay_small(tmp_path):

@@ -10,10 +10,10 @@ import tracemalloc
 
 import pytest
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
 from headrace.sources import compression
 from headrace.sources.compression import codec_by_content, decompress
-from headrace.sources.errors import RecordError
 
 COMPRESS = {"gzip": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 CONTENT = b"".join(b"line %d\n" % (i * 7919 % 10007) for i in range(20_000))

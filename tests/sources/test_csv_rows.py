@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
 from headrace.sources import csv_rows
 from headrace.sources.csv_format import CsvFormat
 from headrace.sources.csv_rows import CsvSource
-from headrace.sources.errors import RecordError
 from headrace.sources.file_source import FileOptions
 from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import os
 import random
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.errors import MissingExtraError
+from headrace.base.errors import ChangedFileError, MissingExtraError, RetriesExhaustedError
 from headrace.sources import files
+from headrace.sources.access import Access
 from headrace.sources.compression import is_compressed
-from headrace.sources.errors import ChangedFileError, RetriesExhaustedError
 from headrace.sources.file_source import FileOptions
 from headrace.sources.files import can_seek, is_local, list_files, open_range, open_stream
 from headrace.sources.local_paths import natural_key
@@ -24,11 +24,11 @@ from headrace.sources.retry import Retries
 from headrace.sources.source import FileVersion
 from headrace.sources.text import TextSource
 from tests.sources.reading import all_rows
-from tests.sources.servers import FAULTS, s3_server, web_server
+from tests.sources.servers import FAULTS, closes_are_done, fsspec_running, s3_server, web_server
 
-__all__ = ["s3_server", "web_server"]  # fixtures
+__all__ = ["fsspec_running", "s3_server", "web_server"]  # fixtures
 
-AT_ONCE = Retries(attempts=3, first_delay_s=0, longest_delay_s=0)
+AT_ONCE = Access(retries=Retries(attempts=3, first_delay_s=0, longest_delay_s=0))
 LINES = [f"line {i} " + "x" * (i % 50) for i in range(3000)]
 CONTENT = "\n".join(LINES).encode()
 
@@ -96,7 +96,7 @@ class TestListing:
         assert sorted(shuffled, key=natural_key) == expected
 
     def test_without_fsspec(self, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+        monkeypatch.setitem(sys.modules, "fsspec.core", None)
         with pytest.raises(MissingExtraError, match=r"pip install 'headrace\[remote\]'"):
             list_files("memory://x")
 
@@ -129,6 +129,13 @@ class TestMemory:
         with pytest.raises(FileNotFoundError, match="memory://data/none"):
             list_files(["memory://data/none", "memory://data/a.gz"])
 
+    @pytest.mark.usefixtures("store")
+    @pytest.mark.parametrize("path", ["memory://data/b/2.txt", "memory://data/b/[2].txt"])
+    def test_a_listed_file_is_the_same_when_it_is_opened(self, path):
+        (file,) = list_files(path)
+        with open_range(file, 0, None) as opened:
+            assert opened.read() == b"two"
+
     def test_a_file_that_has_changed(self, store):
         (file,) = list_files("memory://data/b/2.txt")
         with open_range(file, 1, None) as opened:
@@ -148,7 +155,7 @@ class TestAnyStore:
         web_server.put("/a.txt", CONTENT)
         (file,) = list_files(web_server.url + "/a.txt")
         stop = data.draw(st.none() | st.integers(0, len(CONTENT)))
-        with open_range(file, 0, stop, retries=AT_ONCE) as opened:
+        with open_range(file, 0, stop, AT_ONCE) as opened:
             for _ in range(data.draw(st.integers(1, 4))):
                 place = data.draw(st.integers(0, len(CONTENT) + 5))
                 n = data.draw(st.integers(0, 200_000))
@@ -156,23 +163,39 @@ class TestAnyStore:
                 assert opened.read(n) == plain.read(n)
 
 
-def closes_are_done():
-    """Waits for what fsspec's thread was told to close."""
-    import fsspec.asyn
+class TestRegisteredProtocols:
+    """gs:// and all others are whatever fsspec has registered for them."""
 
-    for _ in range(3):  # closing a response closes its connection in the next turn of the loop, and that its socket
-        fsspec.asyn.sync(fsspec.asyn.get_loop(), asyncio.sleep, 0)
+    @pytest.fixture
+    def registry(self, monkeypatch):
+        registry = pytest.importorskip("fsspec.registry")
+        monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+        monkeypatch.setattr(registry, "registry", registry._registry)
+        return registry
 
+    def test_a_store_that_is_registered_for_gs(self, registry):
+        from fsspec.implementations.memory import MemoryFileSystem
 
-@pytest.fixture(scope="module")
-def fsspec_running():
-    """Starts the threads that fsspec and asyncio keep."""
-    pytest.importorskip("aiohttp")
-    asyn = pytest.importorskip("fsspec.asyn")
-    loop = asyn.get_loop()
-    executor = ThreadPoolExecutor(1)
-    executor.submit(int).result()
-    loop.call_soon_threadsafe(loop.set_default_executor, executor)
+        class Buckets(MemoryFileSystem):
+            protocol = ("gs", "gcs")
+            store: ClassVar = {}
+            pseudo_dirs: ClassVar = [""]
+
+            @classmethod
+            def _strip_protocol(cls, path):
+                return super()._strip_protocol(path.replace("gs://", "memory://"))
+
+        registry._registry["gs"] = Buckets
+        Buckets().pipe({"/bucket/a.txt": CONTENT, "/bucket/b/c.txt": b"last"})
+        files = list_files("gs://bucket")
+        assert [file.path.split("bucket")[1] for file in files] == ["/a.txt", "/b/c.txt"]
+        assert all_rows(TextSource("gs://bucket", FileOptions(block_bytes=20_000))) == [*LINES, "last"]
+
+    def test_what_a_store_needs_is_named_where_it_is_missing(self, registry, monkeypatch):
+        monkeypatch.setitem(sys.modules, "gcsfs", None)
+        registry._registry.pop("gs", None)
+        with pytest.raises(MissingExtraError, match=r"gs://bucket/x needs more than fsspec.*gcsfs.*headrace\[remote\]"):
+            list_files("gs://bucket/x")
 
 
 @pytest.mark.usefixtures("fsspec_running")
@@ -185,7 +208,7 @@ class TestWeb:
         closes_are_done()
 
     def read(self, url, block_bytes=20_000, attempts=3):
-        options = FileOptions(block_bytes=block_bytes, retries=Retries(attempts, 0, 0))
+        options = FileOptions(block_bytes=block_bytes, access=Access(retries=Retries(attempts, 0, 0)))
         return all_rows(TextSource(url, options))
 
     def test_a_file_is_cut_if_the_server_knows_ranges(self, server):
@@ -193,7 +216,7 @@ class TestWeb:
         (file,) = list_files(url)
         assert file == FileVersion(url, len(CONTENT), '"1"')
         assert self.read(url) == LINES
-        assert can_seek(file, None, AT_ONCE) is server.knows_ranges
+        assert can_seek(file, AT_ONCE) is server.knows_ranges
         source = TextSource(url, FileOptions(block_bytes=20_000))
         assert (len(source.blocks()) > 1) is server.knows_ranges
 
@@ -225,22 +248,22 @@ class TestWeb:
         server.faults = []
 
     def give_up(self, file):
-        with open_range(file, len(CONTENT) - 1, None, retries=AT_ONCE) as opened:
+        with open_range(file, len(CONTENT) - 1, None, AT_ONCE) as opened:
             opened.read()
 
     def test_what_has_changed_is_noticed(self, server):
         url = server.put("/a.txt", CONTENT)
         (file,) = list_files(url)
         server.put("/a.txt", CONTENT[::-1], '"2"')
-        with open_range(file, 0, None, retries=AT_ONCE) as opened, pytest.raises(ChangedFileError, match="version was"):
+        with open_range(file, 0, None, AT_ONCE) as opened, pytest.raises(ChangedFileError, match="version was"):
             opened.read(1)
         server.put("/a.txt", CONTENT[:-1])
-        with open_range(file, 0, None, retries=AT_ONCE) as opened, pytest.raises(ChangedFileError, match="size was"):
+        with open_range(file, 0, None, AT_ONCE) as opened, pytest.raises(ChangedFileError, match="size was"):
             opened.read(1)
 
     def test_what_is_not_there_is_not_tried_again(self, server):
         with pytest.raises(FileNotFoundError, match="/none"):
-            list_files(server.url + "/none", retries=AT_ONCE)
+            list_files(server.url + "/none", AT_ONCE)
         assert [status for *_, status in server.requests] == [404, 404]
 
     def test_a_listing_is_tried_again(self, server, monkeypatch):
@@ -253,14 +276,14 @@ class TestWeb:
             return look(*args)
 
         monkeypatch.setattr(files, "_find", sometimes)
-        assert len(list_files(url, retries=AT_ONCE)) == 1
+        assert len(list_files(url, AT_ONCE)) == 1
         assert next(tries) == 3
 
     def test_a_stream_is_decompressed(self, server):
         import gzip
 
         url = server.put("/a.txt.gz", gzip.compress(CONTENT))
-        with open_stream(url, retries=AT_ONCE) as stream:
+        with open_stream(url, AT_ONCE) as stream:
             assert stream.read() == CONTENT
         assert self.read(url) == LINES
 
@@ -279,17 +302,17 @@ class TestS3:
         s3fs.S3FileSystem.clear_instance_cache()
 
     def read(self, storage, attempts=3):
-        options = FileOptions(block_bytes=20_000, storage_options=storage, retries=Retries(attempts, 0, 0))
+        options = FileOptions(block_bytes=20_000, access=Access(storage, Retries(attempts, 0, 0)))
         return all_rows(TextSource("s3://bucket/b/2.txt", options))
 
     def test_listing(self, storage):
-        found = list_files("s3://bucket/b", storage)
+        found = list_files("s3://bucket/b", Access(storage))
         assert [file.path for file in found] == ["s3://bucket/b/2.txt", "s3://bucket/b/10.txt"]
-        assert [file.path for file in list_files("s3://bucket/*/1*", storage)] == ["s3://bucket/b/10.txt"]
+        assert [file.path for file in list_files("s3://bucket/*/1*", Access(storage))] == ["s3://bucket/b/10.txt"]
         assert found[0].size == len(CONTENT)
-        assert found[0] == list_files("s3://bucket/b/2.txt", storage)[0]
+        assert found[0] == list_files("s3://bucket/b/2.txt", Access(storage))[0]
         with pytest.raises(FileNotFoundError, match="s3://bucket/none"):
-            list_files("s3://bucket/none", storage)
+            list_files("s3://bucket/none", Access(storage))
 
     def test_lines(self, storage):
         assert self.read(storage) == LINES
@@ -303,7 +326,7 @@ class TestS3:
     def test_what_has_changed_is_noticed(self, storage, s3_server):
         import s3fs
 
-        (file,) = list_files("s3://bucket/b/2.txt", storage)
+        (file,) = list_files("s3://bucket/b/2.txt", Access(storage))
         s3fs.S3FileSystem(endpoint_url=s3_server.direct_url).pipe("bucket/b/2.txt", CONTENT[::-1])
         with pytest.raises(ChangedFileError, match="version was"):
-            open_range(file, 0, None, storage, AT_ONCE)
+            open_range(file, 0, None, Access(storage, AT_ONCE.retries))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.errors import RecordError
+from headrace.base.errors import RecordError
 from headrace.sources.file_source import FileOptions
 from headrace.sources.jsonl import JsonLinesSource
 from tests.sources.reading import all_rows, check_first_rows, small_pieces

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from headrace.base.errors import RetriesExhaustedError
 from headrace.sources import retry
-from headrace.sources.errors import RetriesExhaustedError
 from headrace.sources.retry import Retries, is_temporary
 
 

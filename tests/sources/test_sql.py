@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError
 from headrace.sources.sql import SqlSource
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 

@@ -6,6 +6,7 @@ import pytest
 
 from headrace.base import optional
 from headrace.base.errors import MissingExtraError
+from headrace.inspecting import inspect
 from headrace.sources.postgres import open_postgres
 from headrace.sources.retry import Retries
 from headrace.sources.sql import SqlSource
@@ -217,3 +218,11 @@ def test_without_any_driver_the_extra_is_named(monkeypatch):
 def test_unknown_drivers_are_refused():
     with pytest.raises(ValueError, match="'adbc', 'psycopg' or None, got 'odbc'"):
         open_postgres("postgresql://host/db", "odbc")
+
+
+def test_it_can_be_inspected(dsn, driver):
+    query = "SELECT i AS id FROM generate_series(1, 7) i"
+    found = inspect(dsn, query=query, driver=driver)
+    assert (found.format, found.n_rows, found.samples[0]) == ("postgresql", 7, {"id": 1})
+    assert found.columns == {"id": "integer"}
+    assert inspect(dsn, driver=driver).details["query"] == 'SELECT * FROM "data"'  # the only table

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import tarfile
+import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources import tar_window
-from headrace.sources.errors import ChangedFileError, RecordError
+from headrace.base.errors import ChangedFileError, RecordError
+from headrace.sources import tar_decoders, tar_window
 from headrace.sources.tar import TarSource
 from tests.sources.archives import special, tar_bytes
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
@@ -283,6 +284,31 @@ def test_chunks_stay_small(tmp_path):
     source = TarSource(write(tmp_path, tar_bytes(numbered(2000))), decode=False)
     (block,) = source.blocks()
     assert max(map(len, source.read(block))) < 1000
+
+
+def test_arrays_that_would_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tar_decoders, "_MOST_UNPACKED_BYTES", 1 << 20)
+    arrays = io.BytesIO()
+    np.savez_compressed(arrays, a=np.zeros(1 << 20, np.uint16))
+    path = write(tmp_path, tar_bytes([("a.npz", arrays.getvalue())]))
+    with pytest.raises(RecordError, match="the arrays would take 2097280 bytes; at most 1048576 are unpacked"):
+        all_rows(TarSource(path))
+
+
+def test_an_archive_that_expands_far_takes_little_memory(tmp_path):
+    content = tar_bytes([("a.bin", bytes(64 << 20)), ("b.bin", b"last")])
+    path = write(tmp_path, gzip.compress(content, 1), "a.tar.gz")
+    del content
+    source, bad = TarSource(path, max_record_bytes=1 << 20), []
+    tracemalloc.start()
+    try:
+        rows = [row for block in source.blocks() for row in rows_of(source, block, 0, bad.append)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows == [{"__key__": "b", "bin": b"last"}]
+    assert "more than 1048576 bytes" in bad[0].error
+    assert peak < 8 << 20
 
 
 def test_decoders(tmp_path):

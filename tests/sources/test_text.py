@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.errors import ChangedFileError, RecordError
 from headrace.sources.compression import codec_by_content
-from headrace.sources.errors import ChangedFileError, RecordError
 from headrace.sources.file_source import FileOptions
+from headrace.sources.line_source import PIECE_BYTES
+from headrace.sources.lines import LineEnds, SegmentReader
 from headrace.sources.source import FileVersion
-from headrace.sources.text import TextSource, WholeTextSource
+from headrace.sources.text import TextSource, WholeTextSource, WordSource
 from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
 
 CUT = ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "latin-1", "cp037", "shift_jis", "gb18030"]
@@ -54,6 +58,14 @@ class TestAnyCut:
             text = text.removeprefix("\ufeff")
         with small_pieces(piece_bytes):
             assert all_rows(source) == plain_lines(text)
+            check_first_rows(source)
+
+    @settings(deadline=None)
+    @given(nasty, st.integers(1, 40), st.integers(1, 40))
+    def test_the_blocks_have_each_word_once(self, folder, text, block_bytes, piece_bytes):
+        source = WordSource(write(folder, text.encode()), FileOptions(block_bytes=block_bytes))
+        with small_pieces(piece_bytes):
+            assert all_rows(source) == text.removeprefix("\ufeff").split()
             check_first_rows(source)
 
     @settings(deadline=None)
@@ -225,3 +237,45 @@ class TestWholeFiles:
         bad = []
         assert all_rows(WholeTextSource(tmp_path, FileOptions(max_record_bytes=4)), bad) == ["1234"]
         assert [record.raw for record in bad] == [b"12345"]
+
+
+class TestLongLines:
+    def test_a_line_of_a_gigabyte_takes_little_memory(self):
+        class Gigabyte:
+            """The content of a file, a piece at a time, which is not there as a whole."""
+
+            left, end, piece = 1 << 30, b"\nlast", b"x" * (1 << 21)
+
+            def read(self, n):
+                self.left, reached = max(self.left - n, 0), min(self.left, n)
+                if reached:
+                    return self.piece if n == len(self.piece) else self.piece[:reached]
+                self.end, rest = b"", self.end
+                return rest
+
+        too_long = []
+        reader = SegmentReader(
+            Gigabyte(), 0, None, LineEnds(b"\n"), 1 << 20, lambda *told: too_long.append(told), PIECE_BYTES
+        )
+        tracemalloc.start()
+        try:
+            segments = [segment.content for segment in reader]
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert segments == [b"last"]
+        assert [offset for offset, _ in too_long] == [0]
+        assert peak < 8 << 20
+
+    def test_a_long_line_is_read_in_few_pieces(self):
+        class Counted(io.BytesIO):
+            reads = 0
+
+            def read(self, n=-1):
+                self.reads += 1
+                return super().read(n)
+
+        stream = Counted(b"x" * (1 << 20) + b"\ny")
+        reader = SegmentReader(stream, 0, None, LineEnds(b"\n"), 1 << 21, pytest.fail, 1 << 10)
+        assert b"".join(segment.content for segment in reader) == stream.getvalue()
+        assert stream.reads < 20

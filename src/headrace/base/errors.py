@@ -9,6 +9,10 @@
         ├── TooManyBadSamplesError (RuntimeError)   more samples were left out than `max_errors` allows, or all
         ├── StateError (ValueError)            a saved state that does not fit the loader it is loaded into
         ├── AuditError (RuntimeError)          samples of an epoch did not come, or came more often than they should
+        ├── RecordError (ValueError)           a record, or the file around it, cannot be read as what it should be
+        ├── ChangedFileError (RuntimeError)    a file is not the one that was listed
+        ├── RetriesExhaustedError (OSError)    a store failed again and again
+        ├── InspectError (ValueError)          data that cannot be looked at: of unknown format, or damaged
         ├── RemoteTraceback                    the cause of an error that was raised in a worker: where it was
         └── WorkerError (RuntimeError)         an error in a worker that is of a type unknown here
             ├── WorkerDiedError                a worker is gone, without a word
@@ -60,6 +64,22 @@ class StateError(HeadraceError, ValueError):
 
 class AuditError(HeadraceError, RuntimeError):
     """An audit found that samples of an epoch did not come, or came more often than they should."""
+
+
+class RecordError(HeadraceError, ValueError):
+    """A record, or the file around it, cannot be read as what it should be."""
+
+
+class ChangedFileError(HeadraceError, RuntimeError):
+    """A file is not the one that was listed: it was changed, replaced or cut short."""
+
+
+class RetriesExhaustedError(HeadraceError, OSError):
+    """A store failed again and again."""
+
+
+class InspectError(HeadraceError, ValueError):
+    """Data cannot be looked at: nobody knows its format, or it is not of the format that it should be."""
 
 
 class CollateError(_FieldError, RuntimeError):

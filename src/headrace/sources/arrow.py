@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.optional import import_extra
+from headrace.sources.row_dicts import make_dicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,23 +48,80 @@ class TableChunk:
     """  # noqa: E501 (a table)
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
+        self._table = _Decoded(batch)
+        self._start, self._stop = 0, int(batch.num_rows)
+
+    def __reduce__(self) -> Any:
+        # A batch pickled as such would take all rows that it was ever a slice of along.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.batch.schema) as writer:
+            writer.write_batch(self.batch)
+        return _unpickle_chunk, (sink.getvalue(),)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self._table.batch.slice(self._start, len(self))
 
     def __len__(self) -> int:
-        return int(self.batch.num_rows)
+        return self._stop - self._start
 
     def slice(self, start: int, stop: int) -> TableChunk:
-        return TableChunk(self.batch.slice(start, stop - start))
+        part = TableChunk.__new__(TableChunk)
+        part._table = self._table
+        part._start, part._stop = self._start + start, self._start + stop
+        return part
 
     def rows(self) -> list[Any]:
-        names = self.batch.schema.names
-        if not names:
-            return [{} for _ in range(len(self))]
-        values = map(row_values, self.batch.columns)
-        return list(map(dict, map(zip, itertools.repeat(names), zip(*values, strict=True))))
+        return self._table.rows(self._start, self._stop)
 
     def columns(self) -> dict[str, Any]:
-        return dict(zip(self.batch.schema.names, map(column_values, self.batch.columns), strict=True))
+        return self._table.columns(self._start, self._stop)
+
+
+class _Decoded:
+    """A batch, whose columns are decoded when they are first asked for, as a whole: most of it comes from slices."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._names = batch.schema.names
+        self._values: list[list[Any]] | None = None
+        self._columns: dict[str, Any] | None = None
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        if not self._names:
+            return [{} for _ in range(start, stop)]
+        if self._values is None:
+            self._values = list(map(row_values, self.batch.columns))
+        records = zip(*(values[start:stop] for values in self._values), strict=True)
+        return make_dicts(self._names, records)
+
+    def columns(self, start: int, stop: int) -> dict[str, Any]:
+        if self._columns is None:
+            arrays = zip(self._names, self.batch.columns, strict=True)
+            self._columns = {name: array if _depends_on_nulls(array) else _shared(array) for name, array in arrays}
+        return {
+            name: column_values(column[start:stop]) if isinstance(column, pa.Array) else column[start:stop]
+            for name, column in self._columns.items()
+        }
+
+
+def _shared(array: pa.Array) -> Any:
+    """A column that nobody can write to, since others see it, too."""
+    column = column_values(array)
+    if isinstance(column, np.ndarray):
+        column.flags.writeable = False
+    return column
+
+
+def _unpickle_chunk(stream: pa.Buffer) -> TableChunk:
+    return TableChunk(pa.ipc.open_stream(stream).read_next_batch())
+
+
+def _depends_on_nulls(array: pa.Array) -> bool:
+    """Whether a column with nulls becomes another thing than one without, so that slices may differ."""
+    is_dictionary = pa.types.is_dictionary(array.type)  # whose nulls may lie among its values, too
+    kind = array.type.value_type if is_dictionary else array.type
+    return _is_tensor(kind) or (_is(kind, _INTEGERS_AND_BOOLS) and (is_dictionary or bool(array.null_count)))
 
 
 def column_values(array: pa.Array) -> Any:

@@ -1,23 +1,25 @@
-"""What files of tables have in common: opened for Arrow, and with the same columns in each."""
+"""What sources of files of tables have in common: the files, their columns, and how they are cut and opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.base.errors import HeadraceError, RecordError
 from headrace.base.optional import import_extra
+from headrace.sources.access import Access
 from headrace.sources.arrow import TableChunk
-from headrace.sources.files import check_unchanged, is_local, open_range
-from headrace.sources.retry import Retries
-from headrace.sources.source import FileVersion
+from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
+from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = import_extra("pyarrow", "arrow", "Reading tables")
-
-T = TypeVar("T")
 
 BLOCK_BYTES = 8 << 20
 CHUNK_BYTES = 2 << 20
@@ -26,7 +28,7 @@ _THREADS = 16
 
 
 class Part(NamedTuple):
-    """A part of a file, [start, stop) in rows or in record batches.
+    """A part of a file, [start, stop) in rows or in record batches; `stop` is None if the file cannot be cut.
 
     Attributes:
         n_rows: how many rows it has, if that is known.
@@ -34,29 +36,128 @@ class Part(NamedTuple):
     """
 
     start: int
-    stop: int
+    stop: int | None
     n_rows: int | None
     n_bytes: int
 
 
-def open_for_arrow(
-    file: FileVersion, storage_options: Mapping[str, Any] | None, retries: Retries | None, *, mapped: bool = False
-) -> pa.NativeFile:
-    """A file as Arrow reads it: a local one without Python in between, and mapped into memory if asked for.
+class Contents(NamedTuple):
+    """What a file says of itself: its schema, in how many units it is written, and the parts that are to be read."""
+
+    schema: pa.Schema
+    n_units: int
+    parts: Sequence[Part]
+
+
+class Listing(NamedTuple):
+    files: dict[str, FileVersion]
+    schema: pa.Schema
+    n_units: int
+    blocks: tuple[Block, ...]
+
+
+class TableSource(ABC):
+    """A source of files of tables, all with the same columns. They are listed and looked into once, in threads.
+
+    Args:
+        columns: names, in the order in which they are to come; None for all.
+        block_bytes: how much of a table is a block, about, uncompressed.
 
     Raises:
-        ChangedFileError: it is not the one that was listed.
+        MissingExtraError: pyarrow is not installed.
     """
-    if not is_local(file.path):
-        return pa.PythonFile(open_range(file, 0, 0, storage_options, retries))
-    check_unchanged(file)
-    return pa.memory_map(file.path) if mapped else pa.OSFile(file.path)
 
+    format: str
+    unit: str
+    """What files are written in: the plural, for people."""
 
-def for_each_file(look: Callable[[FileVersion], T], files: Sequence[FileVersion]) -> list[T]:
-    """What `look` says of each file, in order; in threads, since it mostly waits."""
-    with ThreadPoolExecutor(min(_THREADS, len(files) or 1)) as threads:
-        return list(threads.map(look, files))
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        columns: Sequence[str] | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        access: Access | None = None,
+    ) -> None:
+        self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
+        self._columns = None if columns is None else tuple(columns)
+        self._block_bytes = block_bytes
+        self._access = access
+        self._known: Listing | None = None
+
+    def blocks(self) -> Sequence[Block]:
+        """All blocks, in order; looks into each file once.
+
+        Raises:
+            ValueError: the files do not have the same columns.
+            RecordError: a file is not what it should be.
+        """
+        return self._listing.blocks
+
+    def versions(self) -> list[FileVersion]:
+        return list(self._listing.files.values())
+
+    def describe(self) -> dict[str, Any]:
+        listing = self._listing
+        counts = [block.rows for block in listing.blocks]
+        sizes = [file.size for file in listing.files.values()]
+        return {
+            "format": self.format,
+            "files": len(listing.files),
+            "bytes": None if None in sizes else sum(filter(None, sizes)),
+            self.unit: listing.n_units,
+            "blocks": len(listing.blocks),
+            "rows": None if None in counts else sum(filter(None, counts)),
+            "columns": {field.name: str(field.type) for field in listing.schema},
+        }
+
+    @abstractmethod
+    def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
+        """The rows of a block from `first_row` on; see `Source.read`."""
+
+    @abstractmethod
+    def _look(self, file: FileVersion) -> Contents:
+        """What is in a file."""
+
+    @property
+    def _listing(self) -> Listing:
+        if self._known is None:
+            self._known = self._list()
+        return self._known
+
+    def _list(self) -> Listing:
+        files = list_files(self._paths, self._access)
+        with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:  # it mostly waits
+            contents = list(threads.map(self._look, files))
+        schema = check_columns(files, [content.schema for content in contents], self._columns)
+        blocks = tuple(
+            Block(file.path, part.start, part.stop, part.n_rows, part.n_bytes)
+            for file, content in zip(files, contents, strict=True)
+            for part in join_small(content.parts, self._block_bytes)
+        )
+        n_units = sum(content.n_units for content in contents)
+        return Listing({file.path: file for file in files}, schema, n_units, blocks)
+
+    def _open(self, file: FileVersion, *, mapped: bool = False) -> pa.NativeFile:
+        """A file as Arrow reads it: a local one without Python in between, and mapped into memory if asked for.
+
+        Raises:
+            ChangedFileError: it is not the one that was listed.
+        """
+        if not is_local(file.path):
+            return pa.PythonFile(open_range(file, 0, 0, self._access))
+        check_unchanged(file)
+        return pa.memory_map(file.path) if mapped else pa.OSFile(file.path)
+
+    @contextmanager
+    def _telling_damage(self, file: FileVersion) -> Iterator[None]:
+        """Arrow's errors about content as ours; those about files have a number, and pass."""
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None) is not None or isinstance(error, HeadraceError):
+                raise
+            raise RecordError(f"{file.path} is damaged, or no {self.format.capitalize()} file: {error}") from error
 
 
 def check_columns(
@@ -112,8 +213,14 @@ def chunk_rows(n_rows: int, n_bytes: int) -> int:
     return max(1, min(_MOST_CHUNK_ROWS, CHUNK_BYTES * n_rows // max(n_bytes, 1)))
 
 
-def table_chunks(batch: pa.RecordBatch) -> Iterator[TableChunk]:
-    """The rows of a batch in chunks of about `CHUNK_BYTES`: files may tell less than values take once decoded."""
-    n_rows = batch.num_rows
-    n = chunk_rows(n_rows, batch.nbytes)
-    return (TableChunk(batch.slice(start, n)) for start in range(0, n_rows, n))
+def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Iterator[TableChunk]:
+    """The rows of batches from `first_row` on, in chunks of about `CHUNK_BYTES`.
+
+    Files may tell less than values take once they are decoded.
+    """
+    for batch in batches:
+        n_rows = batch.num_rows
+        if first_row < n_rows:
+            n = chunk_rows(n_rows, batch.nbytes)
+            yield from (TableChunk(batch.slice(start, n)) for start in range(first_row, n_rows, n))
+        first_row = max(first_row - n_rows, 0)

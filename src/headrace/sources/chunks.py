@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.sources.row_dicts import make_dicts
 from headrace.sources.source import Chunk
 
 _DTYPES: Mapping[str, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -52,8 +53,7 @@ class ColumnChunk:
         return ColumnChunk(part, self._types, stop - start)
 
     def rows(self) -> list[Any]:
-        names = list(self._values)
-        return [dict(zip(names, row, strict=True)) for row in zip(*self._values.values(), strict=True)]
+        return make_dicts(list(self._values), zip(*self._values.values(), strict=True))
 
     def columns(self) -> dict[str, Any]:
         return {name: self._column(name, values) for name, values in self._values.items()}

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra, is_installed
-from headrace.sources.errors import RecordError
 
 _SUFFIXES = {
     ".gz": "gzip",

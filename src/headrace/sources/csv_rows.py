@@ -8,17 +8,19 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any, final
 
+import numpy as np
+
+from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
 from headrace.sources.csv_format import CsvFormat, CsvSchema, split_lines
 from headrace.sources.csv_parse import PythonParser
 from headrace.sources.csv_schema import find_schema, numbered_names, take_header
 from headrace.sources.encodings import TextEncoding
-from headrace.sources.errors import RecordError, leave_out
 from headrace.sources.file_source import FileOptions, FileSource, bad_record
 from headrace.sources.files import Paths
 from headrace.sources.lines import LineEnds, RecordEnds, Segment, SegmentReader
 from headrace.sources.quoting import QuotedRecordEnds
-from headrace.sources.source import Block, Chunk, FileVersion, OnBad
+from headrace.sources.source import Block, Chunk, FileVersion, OnBad, leave_out
 
 PIECE_BYTES = 1 << 20  # enough for what pyarrow does once for each piece to weigh little
 _SAMPLE_RECORDS = 10_000
@@ -96,7 +98,7 @@ class CsvSource(FileSource):
             chunk = self._parse(records, encoding, block, before, on_bad)
             if chunk is not None:
                 yield chunk
-            n_lines += segment.content.count(b"\n")
+            n_lines += _count_newlines(segment.content)
 
     def _segments(self, block: Block) -> Generator[tuple[Segment, TextEncoding], None, None]:
         """The whole records of a block, without a byte order mark."""
@@ -124,7 +126,7 @@ class CsvSource(FileSource):
             problem = (
                 f"a record is longer than max_record_bytes={self.options.max_record_bytes}; is a quote never closed?"
             )
-            raise RecordError(bad_record(block, 0, offset, beginning, problem))
+            raise RecordError(str(bad_record(block, 0, offset, beginning, problem)))
 
         return refuse
 
@@ -217,3 +219,8 @@ class CsvSource(FileSource):
         records = (row for row in self.table.records(lines, self.options.max_record_bytes) if row)
         rows = list(islice(records, _SAMPLE_RECORDS))
         return header or numbered_names(len(rows[0]) if rows else 0), rows
+
+
+def _count_newlines(content: bytes) -> int:
+    """As `content.count` does it, but quicker where there are many."""
+    return int(np.count_nonzero(np.frombuffer(content, np.uint8) == ord("\n")))

@@ -8,7 +8,7 @@ import io
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from headrace.sources.errors import RecordError
+from headrace.base.errors import RecordError
 
 # Encodings of several bytes a character in which a byte 0x0A is always a newline.
 _NEWLINE_IS_A_BYTE = {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from headrace.base.errors import RecordError
+from headrace.sources.access import Access
 from headrace.sources.chunks import skip_rows
 from headrace.sources.compression import N_FIRST_BYTES, codec_by_content, codec_by_name
 from headrace.sources.encodings import N_MARK_BYTES, TextEncoding, as_utf8, find_encoding
-from headrace.sources.errors import RecordError
-from headrace.sources.files import Paths, can_seek, check_unchanged, list_files, open_range, open_stream
+from headrace.sources.files import Paths, can_seek, check_unchanged, is_local, list_files, open_range, open_stream
 from headrace.sources.lines import BEYOND_BYTES, cut_ranges
-from headrace.sources.retry import Retries
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad
 
+# What a window holds of a small block stays in the processor's cache; a third faster than 8 MiB.
+_LOCAL_BLOCK_BYTES = 2 << 20
+_STORED_BLOCK_BYTES = 8 << 20
 _RAW_BYTES = 4096  # of a bad record, to show
 
 
@@ -30,10 +33,10 @@ class FileOptions:
         errors: what becomes of bytes that are no text: "strict" makes their record a bad one; or as in `bytes.decode`.
         compression: "gzip", "zstd", "bz2", "xz" or None; "auto" goes by the suffix, or by the first bytes of a file
             whose name has no suffix at all. A compressed file is one block.
-        block_bytes: how long a block is, about.
+        block_bytes: how long a block is, about; if None, 2 MiB of a local file, and 8 MiB of one in a store, where each
+            block costs a request.
         max_record_bytes: a record that takes more bytes, without its newline, is a bad one.
-        storage_options: for fsspec: credentials, endpoints, headers.
-        retries: how often to try again what a store fails to do.
+        access: how files in stores are reached.
 
     Raises:
         ValueError: a number is too small.
@@ -43,16 +46,20 @@ class FileOptions:
     encoding: str = "utf-8"
     errors: str = "strict"
     compression: str | None = "auto"
-    block_bytes: int = 8 << 20
+    block_bytes: int | None = None
     max_record_bytes: int = 64 << 20
-    storage_options: Mapping[str, Any] | None = None
-    retries: Retries = field(default_factory=Retries)
+    access: Access = field(default_factory=Access)
 
     def __post_init__(self) -> None:
         find_encoding(self.encoding)
         for name in ("block_bytes", "max_record_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise ValueError(f"{name} must be at least 1, got {given}.")
+
+    def block_bytes_of(self, file: FileVersion) -> int:
+        """How long a block of this file is, about."""
+        return self.block_bytes or (_LOCAL_BLOCK_BYTES if is_local(file.path) else _STORED_BLOCK_BYTES)
 
 
 class FileSource(ABC):
@@ -98,7 +105,7 @@ class FileSource(ABC):
 
     def _listed(self) -> dict[str, FileVersion]:
         if self._files is None:
-            files = list_files(self._paths, self.options.storage_options, self.options.retries)
+            files = list_files(self._paths, self.options.access)
             self._files = {file.path: file for file in files}
         return self._files
 
@@ -106,14 +113,14 @@ class FileSource(ABC):
         """The blocks of a file: ranges of bytes that begin and end anywhere; one if it cannot be cut."""
         if not self._can_cut(file):
             return [] if file.size == 0 else [Block(file.path, 0, None, n_bytes=file.size or 0)]
-        ranges = cut_ranges(file.size or 0, self.options.block_bytes, self._encoding().unit_bytes)
+        ranges = cut_ranges(file.size or 0, self.options.block_bytes_of(file), self._encoding().unit_bytes)
         return [Block(file.path, start, stop, n_bytes=stop - start) for start, stop in ranges]
 
     def _can_cut(self, file: FileVersion) -> bool:
         if self._codec(file) is not None or not self._can_cut_encoding():
             return False
-        is_small = file.size is not None and file.size <= self.options.block_bytes
-        return is_small or can_seek(file, self.options.storage_options, self.options.retries)
+        is_small = file.size is not None and file.size <= self.options.block_bytes_of(file)
+        return is_small or can_seek(file, self.options.access)
 
     def _can_cut_encoding(self) -> bool:
         return self._encoding().can_cut
@@ -135,7 +142,7 @@ class FileSource(ABC):
         return codec_by_content(self._first_bytes(file, N_FIRST_BYTES))
 
     def _first_bytes(self, file: FileVersion, n: int) -> bytes:
-        with open_range(file, 0, n, self.options.storage_options, self.options.retries) as opened:
+        with open_range(file, 0, n, self.options.access) as opened:
             return opened.read(n)
 
     def _open(self, block: Block, start: int) -> tuple[BinaryIO, TextEncoding]:
@@ -146,10 +153,10 @@ class FileSource(ABC):
             if encoding.is_told_by_mark:
                 encoding = encoding.as_marked(self._first_bytes(file, N_MARK_BYTES))
             read_to = block.stop + BEYOND_BYTES
-            stream = open_range(file, start, read_to, options.storage_options, options.retries)
+            stream = open_range(file, start, read_to, options.access)
             return _refuse_compressed(stream, block) if start == 0 else stream, encoding
         codec = self._codec(file)
-        stream = open_stream(file, options.storage_options, options.retries, codec)
+        stream = open_stream(file, options.access, codec)
         if codec is None:
             _refuse_compressed(stream, block)
         encoding = encoding.as_marked(stream.peek(N_MARK_BYTES))

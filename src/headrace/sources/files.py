@@ -7,13 +7,22 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
+from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra
+from headrace.sources.access import Access
 from headrace.sources.compression import codec_by_name, decompress
 from headrace.sources.local_paths import expand_local, is_hidden, natural_key, stat_local, version_of
-from headrace.sources.remote_file import HttpRanges, ObjectRanges, RemoteFile, check_version, remote_version
-from headrace.sources.retry import Retries
+from headrace.sources.remote_file import (
+    HttpRanges,
+    ObjectRanges,
+    RemoteFile,
+    StoredRanges,
+    check_version,
+    remote_version,
+)
 from headrace.sources.source import FileVersion
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
@@ -28,9 +37,7 @@ def is_local(path: str) -> bool:
     return not _URL.match(path) or path.startswith("file://")
 
 
-def list_files(
-    paths: Paths, storage_options: Mapping[str, Any] | None = None, retries: Retries | None = None
-) -> list[FileVersion]:
+def list_files(paths: Paths, access: Access | None = None) -> list[FileVersion]:
     """The files that paths, globs and directories stand for, each as it is now.
 
     Paths keep the order in which they are given; the files of a glob or directory come in natural order ("part-2"
@@ -38,7 +45,6 @@ def list_files(
 
     Args:
         paths: one or many, local or URLs.
-        storage_options: for fsspec: credentials, endpoints, headers.
 
     Raises:
         FileNotFoundError: some paths stand for no file; names all of them.
@@ -49,7 +55,7 @@ def list_files(
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not given:
         raise ValueError("At least one path is needed, got none.")
-    found = {path: _expand(path, storage_options, retries or Retries()) for path in dict.fromkeys(given)}
+    found = {path: _expand(path, access or Access()) for path in dict.fromkeys(given)}
     _refuse_missing([path for path, files in found.items() if not files])
     files = [file for path in given for file in found[path]]
     _refuse_doubles(files)
@@ -60,8 +66,7 @@ def open_range(
     file: FileVersion | str,
     start: int,
     stop: int | None,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
+    access: Access | None = None,
 ) -> io.BufferedReader:
     """A file, open at `start`, that can be read to its end and seek.
 
@@ -76,7 +81,7 @@ def open_range(
     """
     listed = FileVersion(file, None, None) if isinstance(file, str) else file
     if not is_local(listed.path):
-        raw = _open_remote(listed, stop, storage_options, retries or Retries())
+        raw = _open_remote(listed, stop, access or Access())
         raw.seek(start)
         return io.BufferedReader(raw, _BUFFER_BYTES)
     opened = open(_local(listed.path), "rb")  # noqa: SIM115 (the caller closes it)
@@ -91,8 +96,7 @@ def open_range(
 
 def open_stream(
     file: FileVersion | str,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
+    access: Access | None = None,
     compression: str | None = "auto",
 ) -> io.BufferedReader:
     """A file from its beginning, decompressed; it can seek if it is not compressed.
@@ -105,7 +109,7 @@ def open_stream(
     """
     path = file if isinstance(file, str) else file.path
     codec = codec_by_name(path) if compression == "auto" else compression
-    raw = open_range(file, 0, None, storage_options, retries)
+    raw = open_range(file, 0, None, access)
     return raw if codec is None else decompress(raw, codec, path)
 
 
@@ -119,36 +123,45 @@ def check_unchanged(file: FileVersion) -> None:
         check_version(file, stat_local(_local(file.path)))
 
 
-def can_seek(file: FileVersion, storage_options: Mapping[str, Any] | None, retries: Retries) -> bool:
+def can_seek(file: FileVersion, access: Access) -> bool:
     """Whether a part of a file can be had without all that comes before it: some HTTP servers cannot do that."""
     if not file.path.startswith(_HTTP):
         return True
     if file.size is None:
         return False
-    fs, _ = _file_system(file.path, storage_options)
-    return HttpRanges(fs, file, retries).can_seek()
+    fs, _ = _file_system(file.path, access.storage_options)
+    return HttpRanges(fs, file, access.retries).can_seek()
 
 
-def _open_remote(
-    file: FileVersion, stop: int | None, storage_options: Mapping[str, Any] | None, retries: Retries
-) -> RemoteFile:
-    fs, name = _file_system(file.path, storage_options)
+def _open_remote(file: FileVersion, stop: int | None, access: Access) -> RemoteFile:
+    if access.cache is not None and file.size is not None:
+        from headrace.sources.cache_folder import warn_of_cache
+        from headrace.sources.cached_ranges import CachedRanges
+
+        if file.version is not None:
+            return RemoteFile(CachedRanges(file, access.cache, partial(_open_store, file, access)), file.size, stop)
+        warn_of_cache(access.cache.folder, f"the store tells no version of {file.path}")
+    ranges = _open_store(file, access)
+    return RemoteFile(ranges, ranges.check().size, stop)
+
+
+def _open_store(file: FileVersion, access: Access) -> StoredRanges:
+    fs, name = _file_system(file.path, access.storage_options)
     if file.path.startswith(_HTTP):
-        return RemoteFile(HttpRanges(fs, file, retries), file.size, stop)
-    now = retries.call(lambda: _look(fs, name, file.path), f"looking at {file.path}")
-    check_version(file, now)
-    return RemoteFile(ObjectRanges(fs, name, file, retries), now.size, stop)
-
-
-def _look(fs: Any, name: str, path: str) -> FileVersion:
-    fs.invalidate_cache()  # else the answer may be an old one
-    return remote_version(path, fs.info(name))
+        return HttpRanges(fs, file, access.retries)
+    return ObjectRanges(fs, name, file, access.retries)
 
 
 def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
     """The store of a URL, and the name in it. fsspec keeps clients, each for one process and thread only."""
     core = import_extra("fsspec.core", "remote", f"Reading {path}")
-    fs, name = core.url_to_fs(path, **(storage_options or {}))
+    try:
+        fs, name = core.url_to_fs(path, **(storage_options or {}))
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Reading {path} needs more than fsspec: {error}. For s3://, gs:// and https://, run: "
+            "pip install 'headrace[remote]'"
+        ) from error
     return fs, name
 
 
@@ -156,12 +169,12 @@ def _local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _expand(path: str, storage_options: Mapping[str, Any] | None, retries: Retries) -> list[FileVersion]:
+def _expand(path: str, access: Access) -> list[FileVersion]:
     if is_local(path):
         return expand_local(_local(path))
-    fs, name = _file_system(path, storage_options)
+    fs, name = _file_system(path, access.storage_options)
     try:
-        infos = retries.call(lambda: _find(fs, name, path), f"listing {path}")
+        infos = access.retries.call(lambda: _find(fs, name, path), f"listing {path}")
     except FileNotFoundError:
         return []
     files = [remote_version(fs.unstrip_protocol(info["name"]), info) for info in infos]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from headrace.sources.chunks import ValueChunk
-from headrace.sources.errors import leave_out
 from headrace.sources.file_source import bad_record
 from headrace.sources.line_source import Lines, LineSource, raw_lines
 from headrace.sources.records import SampleChunk
-from headrace.sources.source import Block, Chunk, OnBad
+from headrace.sources.source import Block, Chunk, OnBad, leave_out
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.sources.encodings import TextEncoding
-from headrace.sources.errors import leave_out
 from headrace.sources.file_source import FileSource, bad_record
 from headrace.sources.lines import LineEnds, Segment, SegmentReader
-from headrace.sources.source import Block, OnBad
+from headrace.sources.source import Block, OnBad, leave_out
 
 # Small, so that a piece and its lines stay in the processor's cache, and memory is used again: twice as fast as 1 MB.
 PIECE_BYTES = 120 << 10

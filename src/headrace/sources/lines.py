@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Protocol
 
-from headrace.sources.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError
 
 BEYOND_BYTES = 1 << 16  # read with the last piece of a block, so that its last line is most likely whole
 
@@ -145,7 +145,9 @@ class SegmentReader:
 
     def _read_on(self) -> None:
         reached = self._offset + len(self._buffer)
-        n = self._piece_bytes
+        # A long record is read in pieces as long as what is there already: joining them one by one would take ages.
+        room = self._max_record_bytes + self._ends.unit_bytes - len(self._buffer)
+        n = max(self._piece_bytes, min(len(self._buffer), room))
         if self._stop is not None and reached < self._stop:
             n = min(n, self._stop + BEYOND_BYTES - reached)
         piece = self._stream.read(n)

@@ -40,6 +40,10 @@ class _Postgres:
     """The dialect. Keys travel as text, which every type of PostgreSQL can be turned into and back without loss."""
 
     name = "postgresql"
+    tables_query = (
+        "SELECT table_name FROM information_schema.tables "
+        "WHERE table_schema = ANY (current_schemas(false)) ORDER BY table_name"
+    )
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from headrace.sources.row_dicts import make_dicts
 
 
 class RecordChunk:
@@ -27,7 +28,7 @@ class RecordChunk:
         return RecordChunk(self.names, self.records[start:stop])
 
     def rows(self) -> list[Any]:
-        return list(map(dict, map(zip, itertools.repeat(self.names), self.records)))
+        return make_dicts(self.names, self.records)
 
     def columns(self) -> dict[str, Any]:
         values = zip(*self.records, strict=True) if self.records else ((),) * len(self.names)

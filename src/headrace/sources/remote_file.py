@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-from headrace.sources.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError
 from headrace.sources.retry import Retries, http_status
 from headrace.sources.source import FileVersion
 
@@ -29,6 +30,18 @@ class Ranges(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class StoredRanges(Ranges, Protocol):
+    """Gets ranges of one file from its store."""
+
+    def check(self) -> FileVersion:
+        """The file as it is, which must be the one that was listed; so what was fetched before is of that one.
+
+        Raises:
+            ChangedFileError: it is not.
+        """
+        ...
 
 
 class RemoteFile(io.RawIOBase):
@@ -107,6 +120,15 @@ class ObjectRanges:
             raise _NothingCameError(f"asked for the bytes {start} to {stop}, got {len(part)}")
         return part
 
+    def check(self) -> FileVersion:
+        now = self._retries.call(self._look, f"looking at {self._file.path}")
+        check_version(self._file, now)
+        return now
+
+    def _look(self) -> FileVersion:
+        self._fs.invalidate_cache()  # else the answer may be an old one
+        return remote_version(self._file.path, self._fs.info(self._name))
+
     def close(self) -> None:
         """Nothing is open between two requests."""
 
@@ -140,6 +162,9 @@ class HttpRanges:
             parts.append(part)
             start += len(part)
         return b"".join(parts)
+
+    def check(self) -> FileVersion:
+        return self._file  # each answer tells its version, which is checked before it is read
 
     def _some(self, start: int, stop: int) -> bytes:
         try:
@@ -186,8 +211,10 @@ class HttpRanges:
 
 def remote_version(path: str, info: Mapping[str, Any]) -> FileVersion:
     """A file as a store describes it."""
-    version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), None)
-    return FileVersion(path, info.get("size"), version)
+    version = next((info[key] for key in _VERSION_KEYS if info.get(key)), None)
+    if isinstance(version, datetime) and version.tzinfo is not None:
+        version = version.timestamp()  # which is what the same store may say where it lists a folder
+    return FileVersion(path, info.get("size"), None if version is None else str(version))
 
 
 def check_version(listed: FileVersion, now: FileVersion) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headrace.base.errors import InternalError
-from headrace.sources.errors import RetriesExhaustedError
+from headrace.base.errors import InternalError, RetriesExhaustedError
 
 T = TypeVar("T")
 

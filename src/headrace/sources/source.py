@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from headrace.base.errors import RecordError
+
+_EXCERPT_BYTES = 80
+
 
 class Chunk(Protocol):
     """Some consecutive rows of a block, in memory."""
@@ -58,9 +62,24 @@ class BadRecord:
     raw: bytes
     error: str
 
+    def __str__(self) -> str:
+        excerpt = repr(self.raw[:_EXCERPT_BYTES]) + ("…" if len(self.raw) > _EXCERPT_BYTES else "")
+        return f"{self.where}: {self.error}. The record is {excerpt}."
+
 
 OnBad: TypeAlias = Callable[[BadRecord], None]
 """Hears of bad records, which are then left out."""
+
+
+def leave_out(record: BadRecord, on_bad: OnBad | None) -> None:
+    """Tell of a bad record that is then left out.
+
+    Raises:
+        RecordError: nobody listens.
+    """
+    if on_bad is None:
+        raise RecordError(str(record))
+    on_bad(record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.errors import ChangedFileError
 from headrace.sources.chunks import skip_rows
-from headrace.sources.errors import ChangedFileError
 from headrace.sources.postgres import open_postgres
 from headrace.sources.retry import Retries
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
@@ -70,7 +70,7 @@ class SqlSource:
             raise ValueError("`key` and `order_by` exclude each other: pass the one whose ranges are to be the blocks.")
         if block_rows < 1:
             raise ValueError(f"`block_rows` must be at least 1, got {block_rows}.")
-        self._database = _open_database(dsn, driver)
+        self._database = open_database(dsn, driver)
         self._queries = Queries(self._database, query.strip().rstrip(";"), tuple(parameters))
         self._key = _names(key)
         self._order_by = _names(order_by)
@@ -195,7 +195,14 @@ class SqlSource:
         return self._database.ask(*statement).rows
 
 
-def _open_database(dsn: str, driver: str | None) -> Database:
+def open_database(dsn: str, driver: str | None = None) -> Database:
+    """The database at an address, or in a file.
+
+    Raises:
+        ValueError: the address is of another kind of database.
+        FileNotFoundError: there is no such file.
+        MissingExtraError: there is no driver for PostgreSQL.
+    """
     if dsn.startswith(("postgresql://", "postgres://")):
         return open_postgres(dsn, driver)
     scheme, separator, _ = dsn.partition("://")

@@ -21,10 +21,12 @@ class Database(Protocol):
     Attributes:
         name: of the product.
         location: where it is, for people; without a password.
+        tables_query: finds the names of the tables and views that a query can name without further ado.
     """
 
     name: str
     location: str
+    tables_query: str
 
     def is_lost(self, error: Exception) -> bool:
         """Whether an error tells that the connection was lost, or could not be made; not that the query is wrong."""

@@ -26,6 +26,9 @@ class SQLite:
     """
 
     name = "sqlite"
+    tables_query = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
 
     def __init__(self, dsn: str) -> None:
         path = unquote(dsn.removeprefix(_SCHEME).removeprefix("/")) if dsn.startswith(_SCHEME) else dsn

@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from headrace.base.errors import MissingExtraError
-from headrace.sources.compression import is_compressed
-from headrace.sources.errors import leave_out
+from headrace.sources.access import Access
+from headrace.sources.compression import codec_by_name, is_compressed
 from headrace.sources.files import Paths, is_local, list_files, open_range, open_stream
 from headrace.sources.records import SampleChunk
-from headrace.sources.retry import Retries
-from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad
+from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, leave_out
 from headrace.sources.tar_decoders import DECODERS, Decoder, SampleDecoder
 from headrace.sources.tar_samples import Piece, RawSample, cut_archive, read_samples
 from headrace.sources.tar_window import ArchiveWindow
@@ -54,16 +53,14 @@ class TarSource:
         split: bool | None = None,
         block_bytes: int = BLOCK_BYTES,
         max_record_bytes: int = MAX_RECORD_BYTES,
-        storage_options: Mapping[str, Any] | None = None,
-        retries: Retries | None = None,
+        access: Access | None = None,
     ) -> None:
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
         self._decoders = {} if decode is False else {**DECODERS, **({} if decode is True else decode)}
         self._split = split
         self._block_bytes = block_bytes
         self._max_record_bytes = max_record_bytes
-        self._storage_options = storage_options
-        self._retries = retries
+        self._access = access
         self._files: dict[str, FileVersion] | None = None
         self._blocks: tuple[Block, ...] | None = None
 
@@ -79,11 +76,14 @@ class TarSource:
         return self._blocks
 
     def describe(self) -> dict[str, Any]:
-        blocks = self.blocks()
+        blocks, files = self.blocks(), self.versions()
+        sizes = [file.size for file in files]
         return {
             "format": "tar",
-            "files": len(self.versions()),
+            "files": len(files),
+            "bytes": None if None in sizes else sum(filter(None, sizes)),
             "blocks": len(blocks),
+            "compression": sorted({codec for file in files if (codec := codec_by_name(file.path))}),
             "rows": None if any(block.rows is None for block in blocks) else sum(block.rows or 0 for block in blocks),
             "decoded": sorted(self._decoders),
         }
@@ -131,14 +131,14 @@ class TarSource:
     @property
     def _by_path(self) -> dict[str, FileVersion]:
         if self._files is None:
-            files = list_files(self._paths, self._storage_options, self._retries)
+            files = list_files(self._paths, self._access)
             self._files = {file.path: file for file in files}
         return self._files
 
     def _open(self, file: FileVersion, start: int, stop: int | None) -> BinaryIO:
         if is_compressed(file.path):
-            return open_stream(file, self._storage_options, self._retries)
-        return open_range(file, start, stop, self._storage_options, self._retries)
+            return open_stream(file, self._access)
+        return open_range(file, start, stop, self._access)
 
     def _cut(self, file: FileVersion) -> list[Block]:
         split = is_local(file.path) and not is_compressed(file.path) if self._split is None else self._split

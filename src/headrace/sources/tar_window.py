@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from headrace.sources.errors import RecordError
+from headrace.base.errors import RecordError
 
 _LEAST_READ_BYTES = 1 << 16
 _MOST_READ_BYTES = 1 << 19  # more than that would be memory that is new each time, and has to be cleared first

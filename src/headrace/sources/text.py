@@ -1,4 +1,4 @@
-"""Text files: each line a row, or each file."""
+"""Text files: each line a row, or each word, or each file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import final
 
 from headrace.sources.chunks import ValueChunk
-from headrace.sources.errors import leave_out
 from headrace.sources.file_source import FileSource, bad_record
 from headrace.sources.line_source import LineSource
-from headrace.sources.source import Block, Chunk, FileVersion, OnBad
+from headrace.sources.source import Block, Chunk, FileVersion, OnBad, leave_out
 
 
 @final
@@ -21,6 +20,17 @@ class TextSource(LineSource):
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
             yield ValueChunk(lines.texts, "text")
+
+
+@final
+class WordSource(LineSource):
+    """The words of text files: whatever stands between white space; as a column, `word`."""
+
+    format = "text, words"
+
+    def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
+        for lines in self._lines(block, on_bad):
+            yield ValueChunk("\n".join(lines.texts).split(), "word")
 
 
 @final
