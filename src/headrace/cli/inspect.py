@@ -1,0 +1,73 @@
+"""`headrace inspect`: what is in some files, a store or a database, before anybody loads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.pretty import Pretty
+from rich.table import Table
+
+from headrace.base.errors import InspectError, MissingExtraError
+from headrace.cli.printing import fail, out
+from headrace.inspecting import Inspection
+from headrace.inspecting import inspect as look_into
+from headrace.inspecting.inspection import show_size
+
+_MOST_FILES = 10
+
+
+def inspect(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, addresses (s3://…), or a database.")
+    ],
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", help="text, csv, tsv, jsonl, parquet, arrow, tar, sqlite, postgresql. Else guessed."),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="Of a database that has more than one table.")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 3,
+    most_rows: Annotated[int, typer.Option(min=0, help="Count so many rows at most; reckon the rest.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+) -> None:
+    """Look into data: format, columns and their types, files, blocks, number of rows, bad records, a few samples.
+
+    Example: `headrace inspect 'data/*.csv' --samples 5`
+    """
+    try:
+        found = look_into(
+            paths[0] if len(paths) == 1 else paths,
+            format=format_name,
+            query=query,
+            samples=samples,
+            most_rows=most_rows,
+        )
+    except (InspectError, MissingExtraError) as error:
+        fail(str(error))
+    if as_json:
+        out.print_json(json.dumps(found.to_dict(), default=str))
+    else:
+        _print(found)
+
+
+def _print(found: Inspection) -> None:
+    headline, *facts = str(found).partition("\n\n")[0].splitlines()
+    out.print(f"[bold]{escape(headline)}[/]", highlight=False)
+    for fact in facts:
+        out.print(escape(fact), highlight=False)
+    if found.columns:
+        columns = Table("column", "type", header_style="bold")
+        for name, kind in found.columns.items():
+            columns.add_row(escape(name), escape(kind))
+        out.print(columns)
+    if found.files:
+        files = Table("file", "size", header_style="bold")
+        for path, size in found.files[:_MOST_FILES]:
+            files.add_row(escape(path), show_size(size))
+        if len(found.files) > _MOST_FILES:
+            files.add_row(f"… and {len(found.files) - _MOST_FILES:,} more", "")
+        out.print(files)
+    for sample in found.samples:
+        out.print(Pretty(sample))

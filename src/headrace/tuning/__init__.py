@@ -1,0 +1,1 @@
+"""How many workers, of which kind: measured on the dataset at hand, within what the machine has."""

@@ -1,0 +1,58 @@
+"""What all commands have in common: help, version, exit codes, and a clear word where something is missing."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+import headrace.cli
+from headrace.cli.app import app
+
+COMMANDS = ["run", "tune", "doctor", "inspect", "bench", "demo"]
+
+
+def test_help_names_every_command():
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert [name for name in COMMANDS if f" {name} " not in result.stdout] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself_with_an_example(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"headrace {command} " in result.stdout.split("Usage:", 1)[1].split("\n", 1)[1]
+
+
+def test_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"headrace {version('headrace')}\n")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["doctor", "--fast"], ["tune"], ["inspect", "a.csv", "--samples", "x"]])
+def test_wrong_usage_is_told_without_a_traceback(arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_without_typer_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(headrace.cli, "is_installed", lambda name: name != "typer")
+    with pytest.raises(SystemExit, match=r"^headrace: .*pip install 'headrace\[cli\]'$"):
+        headrace.cli.main()
+
+
+@pytest.mark.parametrize("command", [["run", __file__], ["bench"], ["demo"]])
+def test_without_torch_one_line_says_what_to_install(command, monkeypatch):
+    for module in ("run", "bench", "demo"):
+        monkeypatch.setattr(f"headrace.cli.{module}.is_installed", lambda name: name != "torch")
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "pip install 'headrace[torch]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
