@@ -20,8 +20,8 @@ endef
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-demo ## Run the main examples and print their batches
-	$(VENV)/bin/python examples/demo.py $(ARGS)
+demo: $(VENV)/.installed-demo ## Train a small model on text, kill a worker, resume; writes demo-output/
+	$(VENV)/bin/headrace demo $(ARGS)
 
 test: lint types pytest test-bare ## Run everything CI runs: lint, types, all tests, with and without torch
 
@@ -70,7 +70,7 @@ $(VENV)/bin/python $(BARE)/bin/python:
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing headrace and torch into $(VENV) (a minute or two the first time)"
-	@$(VENV)/bin/python $(PIP_INSTALL) '.[torch]'
+	@$(VENV)/bin/python $(PIP_INSTALL) '.[cli,plot,torch]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python

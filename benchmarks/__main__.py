@@ -25,6 +25,12 @@ NAMES = (
     "shuffle",
     "weighted",
     "resume",
+    "streams_text",
+    "streams_tsv",
+    "streams_records",
+    "streams_resume",
+    "multi_stream",
+    "spans",
 )
 
 

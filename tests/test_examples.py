@@ -290,3 +290,26 @@ def test_demo() -> None:
     assert "  shape: (3, 5, 2)" in lines
     check_balance(lines)
     assert lines[0].startswith("torch is not installed") != HAS_TORCH
+
+
+def test_multi_stream() -> None:
+    lines = run("multi_stream.py")
+    assert lines[1:5] == [
+        "  position 0: 40 41 42 43 31 32 33 34 35 36 37 38",
+        "  position 1: 31 32 33 34 35 36 37 38 39 12 13 14",
+        "  position 2: 27 28 29 40 41 42 43 12 13 14 15 16",
+        "  position 3: 12 13 14 15 16 17 31 32 33 34 35 36",
+    ]
+    assert "1 workers, the same batches: True" in lines
+    assert "2 workers, the same batches: True" in lines
+    assert lines[-2].startswith("  MyIterableDataset, parts of [2, 2]: [")
+    assert lines[-1].startswith("  MultiStreamDataset, parts of [2, 2]: [")
+
+
+def test_multi_stream_files() -> None:
+    lines = run("multi_stream_files.py")
+    assert section(lines, "(b) Files in groups:", 2) == [
+        "   the tide comes in the tide goes out",
+        "   rain on the roof rain on the road",
+    ]
+    assert lines[-1] == "Stopped after 5 steps, gone on with two workers, the same: True"

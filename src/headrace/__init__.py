@@ -10,20 +10,32 @@ transport/    how batches get from a worker process to the loader: shared memory
 flow.py       the loop that sends tasks out and brings batches back, with dealing.py and reorder.py
 window_flow.py  the same for the windows of streams
 deliver/      the iterator that the training loop holds, pinned memory, devices
-insight/      what can be told of a run: audits
+insight/      what can be told of a run: where its time went, timelines, audits
 frameworks/   NumPy, torch and JAX as outputs of the same core
 base/         errors, messages, containers, seeds, optional imports
 loader.py     DataLoader, which puts all of these together, with arguments.py, epochs.py and preparing.py
+multistream/  MultiStreamDataLoader: sequences side by side, on top of the loader
+tuning/       how many workers, of which kind
+inspecting/   a look into files and databases
+serving.py    torch's DataLoader served by headrace
+cli/          the command line
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import (
     AuditError,
+    ChangedFileError,
     CollateError,
     CollateTypeError,
     HeadraceError,
+    InspectError,
     InternalError,
     MissingExtraError,
+    RecordError,
     RemoteTraceback,
+    RetriesExhaustedError,
     StateError,
     TooManyBadSamplesError,
     WorkerDiedError,
@@ -57,16 +69,59 @@ from headrace.order.samplers import (
     WeightedRandomSampler,
 )
 from headrace.order.weights import class_weights
-from headrace.streams.readers import (
-    read_arrow,
-    read_csv,
-    read_jsonl,
-    read_parquet,
-    read_sql,
-    read_tar,
-    read_text,
-)
 from headrace.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from headrace.insight.plot import plot_timings
+    from headrace.inspecting import Inspection, inspect
+    from headrace.multistream.dataset import MultiStreamDataset
+    from headrace.multistream.loader import MultiStreamDataLoader
+    from headrace.multistream.steps import StreamBatch
+    from headrace.sources.cache import Cache
+    from headrace.streams.mix import mix
+    from headrace.streams.readers import (
+        read_arrow,
+        read_csv,
+        read_jsonl,
+        read_parquet,
+        read_sql,
+        read_tar,
+        read_text,
+    )
+    from headrace.tuning.tune import Tuning, tune
+
+# What many programs never ask for is imported when they do.
+_LATE = {
+    "Cache": "sources.cache",
+    "Inspection": "inspecting",
+    "MultiStreamDataLoader": "multistream.loader",
+    "MultiStreamDataset": "multistream.dataset",
+    "StreamBatch": "multistream.steps",
+    "Tuning": "tuning.tune",
+    "inspect": "inspecting",
+    "mix": "streams.mix",
+    "plot_timings": "insight.plot",
+    "read_arrow": "streams.readers",
+    "read_csv": "streams.readers",
+    "read_jsonl": "streams.readers",
+    "read_parquet": "streams.readers",
+    "read_sql": "streams.readers",
+    "read_tar": "streams.readers",
+    "read_text": "streams.readers",
+    "tune": "tuning.tune",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Audit",
@@ -75,7 +130,9 @@ __all__ = [
     "BatchOrderSampler",
     "BatchSampler",
     "BucketBatchSampler",
+    "Cache",
     "ChainDataset",
+    "ChangedFileError",
     "ChunkedSampler",
     "ClassBatchSampler",
     "CollateError",
@@ -86,23 +143,31 @@ __all__ = [
     "Dataset",
     "DistributedSampler",
     "HeadraceError",
+    "InspectError",
+    "Inspection",
     "InternalError",
     "IterableDataset",
     "MissingExtraError",
+    "MultiStreamDataLoader",
+    "MultiStreamDataset",
     "Packed",
     "Padded",
     "RandomSampler",
+    "RecordError",
     "RemoteTraceback",
+    "RetriesExhaustedError",
     "Sampler",
     "SequentialSampler",
     "SharedList",
     "StackDataset",
     "StateError",
     "Stream",
+    "StreamBatch",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
     "TooManyBadSamplesError",
+    "Tuning",
     "WeightedRandomSampler",
     "WorkerDiedError",
     "WorkerError",
@@ -113,8 +178,11 @@ __all__ = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "inspect",
+    "mix",
     "pack_collate",
     "pad_collate",
+    "plot_timings",
     "random_split",
     "read_arrow",
     "read_csv",
@@ -126,5 +194,6 @@ __all__ = [
     "register_collate",
     "rng",
     "sample_lengths",
+    "tune",
     "unpack_sequences",
 ]
