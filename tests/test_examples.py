@@ -313,3 +313,10 @@ def test_multi_stream_files() -> None:
         "   rain on the roof rain on the road",
     ]
     assert lines[-1] == "Stopped after 5 steps, gone on with two workers, the same: True"
+
+
+def test_timings() -> None:
+    lines = run("timings.py")
+    assert lines[0].startswith("0 workers, 17 batches, bottleneck: ")
+    assert lines[1].startswith("  The model waited ")
+    assert [line for line in lines if line.startswith("2 workers, 17 batches, bottleneck: ")]
