@@ -1,4 +1,4 @@
-"""The main examples, one after the other, with the batches they print: what `make demo` runs.
+"""The main examples, one after the other, with the batches they print.
 
 Works without torch too; batches are NumPy arrays then.
 """

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task
 from headrace.base.progress import Progress
 from headrace.dealing import Dealer
-from headrace.engines.engine import Engine
+from headrace.engines.engine import Engine, Timekeeper
 from headrace.reorder import ReorderBuffer
 
 _MANY = 8  # tasks in flight per worker
@@ -41,6 +41,10 @@ class Flow:
         tell_bad: hears of samples that were left out, in the order of their batches; what it raises ends the epoch.
         tell_first: hears of the fingerprints of each worker's first batches.
         account: hears of every batch.
+        timekeeper: hears of those that were timed.
+
+    Attributes:
+        latest: the number of the batch that was given last.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Flow:
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         tell_first: Callable[[int, int], None] | None = None,
         account: Account | None = None,
+        timekeeper: Timekeeper | None = None,
     ) -> None:
         self._keys = keys
         self._engine = engine
@@ -73,7 +78,9 @@ class Flow:
         self._tell_bad = tell_bad
         self._tell_first = tell_first
         self._account = account
-        self._lanes: dict[int, int] = {}  # of the tasks in flight
+        self._timekeeper = timekeeper
+        self.latest = -1
+        self._in_flight: dict[int, Task] = {}
         self._lanes_of_streams: dict[int, int] = {}  # of the tasks that have not been told yet
         self._due: deque[Outcome] = deque()
         self._submitted = 0
@@ -94,7 +101,7 @@ class Flow:
             self.submit_tasks()
         while True:
             while not self._due:
-                if not self._lanes:
+                if not self._in_flight:
                     if self._keys_ended:
                         self._end()
                         raise StopIteration
@@ -111,6 +118,7 @@ class Flow:
                     self._work_ahead()
                     if self._account is not None:
                         self._account.settle(outcome)
+                    self.latest = outcome.number
                     return outcome.batch
                 case Failed():
                     self._work_ahead()
@@ -168,7 +176,7 @@ class Flow:
             self._dealer.take_back(task.lane)
             self._put(Failed(task.number, error))
         else:
-            self._lanes[task.number] = task.lane
+            self._in_flight[task.number] = task
             if self._progress.follows_lanes:
                 self._lanes_of_streams[task.number] = task.lane
 
@@ -184,12 +192,15 @@ class Flow:
 
     def _receive(self) -> None:
         outcome = self._engine.receive()
-        lane = self._lanes.pop(outcome.number)
-        self._dealer.take_back(lane)
+        task = self._in_flight.pop(outcome.number)
+        self._dealer.take_back(task.lane)
         if isinstance(outcome, Exhausted):
-            self._dealer.retire(lane)
-        elif isinstance(outcome, Finished) and outcome.fingerprint is not None and self._tell_first is not None:
-            self._tell_first(lane, outcome.fingerprint)
+            self._dealer.retire(task.lane)
+        elif isinstance(outcome, Finished):
+            if outcome.fingerprint is not None and self._tell_first is not None:
+                self._tell_first(task.lane, outcome.fingerprint)
+            if outcome.span is not None and self._timekeeper is not None:
+                self._timekeeper.made(task, outcome.span)
         self._put(outcome)
 
     def _put(self, outcome: Outcome) -> None:
@@ -226,7 +237,7 @@ class Flow:
         self._keys_ended = True
         self._account = None
         self._due.clear()
-        self._lanes.clear()
+        self._in_flight.clear()
 
     def close(self) -> None:
         """Give up the rest of the epoch, and end the engine."""

@@ -129,12 +129,40 @@ class BadSample:
     traceback: str
 
 
+class Span(NamedTuple):
+    """When a worker made a batch, in nanoseconds of `time.perf_counter_ns`: one clock for all processes of a machine.
+
+    Attributes:
+        begun: it began to fetch.
+        collating: it began to collate; `made` if samples came as a batch.
+        made: the batch was there.
+        packed: it was ready to be sent.
+        cpu: how long the worker computed from `begun` to `made`; the rest it waited. -1 if it was not measured.
+        n_samples: in the batch; -1 if only the keys tell.
+        is_extra: whether it is told of only because it was slow, and would distort averages.
+        slowest: which of `ends` came after the longest time, and `slowest_ns` after how long; -1 if none was timed.
+        ends: when each sample was there, or several that came together, as int64.
+    """
+
+    begun: int
+    collating: int
+    made: int
+    packed: int
+    cpu: int
+    n_samples: int = -1
+    is_extra: bool = False
+    slowest: int = -1
+    slowest_ns: int = 0
+    ends: bytes = b""
+
+
 class Finished(NamedTuple):
     """The batch of task `number`, without the samples in `bad`.
 
     Attributes:
         fingerprint: tells a stream's first batches apart from those of another worker.
         state: of a stream that knows its own, after this batch.
+        span: when it was made, if that was timed.
     """
 
     number: int
@@ -142,6 +170,7 @@ class Finished(NamedTuple):
     bad: tuple[BadSample, ...] = ()
     fingerprint: int | None = None
     state: Any = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,37 @@ class PromisedLength:
 class Source(Protocol):
     """Where the batches of an epoch come from."""
 
+    @property
+    def latest(self) -> int:
+        """The number of the batch that came last."""
+
     def __next__(self) -> Any: ...
 
     def close(self) -> None:
         """Give up the rest, and end what was started for it."""
+
+
+class Timer(Protocol):
+    """Hears of the turns of the loop: of those with `batches & mask == 0`, and when one that is open is over."""
+
+    batches: int
+    mask: int
+
+    @property
+    def open(self) -> Any:
+        """The turn that is being timed; None if there is none."""
+
+    def ask(self) -> None:
+        """A batch is asked for."""
+
+    def arrive(self) -> None:
+        """It is there, and still to be pinned, or moved to a device."""
+
+    def give(self, number: int, batch: Any) -> None:
+        """The loop gets it."""
+
+    def end(self) -> None:
+        """There is no further one."""
 
 
 class LoaderIterator:
@@ -74,6 +101,11 @@ class LoaderIterator:
         self._promise = promise
         self._skipped = skipped
         self._delivered = 0
+        self._timer: Timer | None = None
+
+    def time(self, timer: Timer) -> None:
+        """Tell `timer` of the turns of this epoch from now on."""
+        self._timer = timer
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -86,9 +118,20 @@ class LoaderIterator:
             TooManyBadSamplesError: all batches of the epoch were left out.
             StopIteration: the epoch is over.
         """
+        timer = self._timer
+        if timer is None or (timer.batches & timer.mask and timer.open is None):
+            return self._advance(timer)
+        timer.ask()
+        batch = self._advance(timer)
+        timer.give(self._batches.latest, batch)
+        return batch
+
+    def _advance(self, timer: Timer | None) -> Any:
         try:
             batch = next(self._batches)
         except StopIteration:
+            if timer is not None:
+                timer.end()
             if self._progress is not None:
                 self._progress.is_over = True
             if not self._stays:
@@ -98,7 +141,11 @@ class LoaderIterator:
                 self._skipped.check_epoch(before + self._delivered)
             raise
         if self._finish is not None:
+            if timer is not None:
+                timer.arrive()
             batch = self._finish(batch)
+        if timer is not None:
+            timer.batches += 1
         self._delivered += 1
         if self._promise is not None and self._delivered > self._promise.samples:
             self._warn_of_length(self._promise)

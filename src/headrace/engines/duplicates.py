@@ -73,7 +73,8 @@ class DuplicateWatch:
         name = type(self._dataset).__name__
         return (
             f"Workers {workers[0]} and {workers[1]} return the same batches: every worker iterates over its own copy "
-            f"of {name}, so all data comes once from each. Let each worker read its own part: in {name}.__iter__ ask "
+            f"of {name}, so all data comes once from each. Pass headrace.Stream.from_iterable(dataset) to the "
+            f"DataLoader, and each sample comes once; or let each worker read its own part: in {name}.__iter__ ask "
             "info = headrace.get_worker_info(), and go on with itertools.islice(samples, info.id, None, "
             "info.num_workers); or cut the data in a worker_init_fn."
         )

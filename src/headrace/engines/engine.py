@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.base.messages import Outcome, StreamStart, Task
+from headrace.base.messages import Outcome, Span, StreamStart, Task
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Job:
         starts: where the streams of the workers begin, one for each; None for their beginning.
         recipe: of a stream that is read in windows, instead of a dataset.
         taught: the collate functions that the user has registered, by type.
+        timed: whether workers tell when they made their batches.
     """
 
     dataset: Any
@@ -44,6 +45,7 @@ class Job:
     starts: tuple[StreamStart, ...] | None = None
     recipe: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
+    timed: bool = False
 
 
 class Interrupted(Exception):  # noqa: N818 (it is no error)
@@ -99,3 +101,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything that was started; may be called again, and from another thread than `receive`."""
+
+
+class Timekeeper(Protocol):
+    """Hears when batches were made."""
+
+    def made(self, task: Task, span: Span, count: int | None = None) -> None:
+        """A worker has done a task.
+
+        Args:
+            count: of how many samples, if the keys and the worker do not tell.
+        """

@@ -12,10 +12,11 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 from headrace.base.errors import WorkerError
-from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Stop, Task
+from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Span, Stop, Task
 from headrace.base.randomness import enter_sample
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
@@ -24,6 +25,7 @@ from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
 from headrace.engines.remote_errors import PackedError, pack_error
+from headrace.engines.trailer import pack_trailer
 from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at, whereabouts
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
@@ -33,6 +35,7 @@ from headrace.transport.pickling import BATCH, OTHER, Message, encode
 from headrace.transport.tasks import unpack_message
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
+_SHORT = 1024
 LOST_CONNECTION = 71
 """The exit code of a worker whose connection to the loader was closed under it."""
 
@@ -200,7 +203,7 @@ class _WorkerProcess:
                 self._worker.begin_epoch(epoch.shared_seed)
             except Exception as error:  # noqa: BLE001
                 self._failure = error
-        self._channel.send(*encode(Message(-1, OTHER), Report(Begun(epoch.number), states), self._arena))
+        self._put(encode(Message(-1, OTHER), Report(Begun(epoch.number), states), self._arena))
 
     def _work(self, task: Task) -> Outcome:
         failure, self._failure = self._failure, None
@@ -230,7 +233,8 @@ class _WorkerProcess:
                     outcome = Skipped(task.number, (bad,))
             else:
                 # Quick batches are sent together while there is more to do, so that the loader wakes less often.
-                self._channel.send(*message, more=bool(self._arena.board[GATHERS]) and self._channel.has_received)
+                more = bool(self._arena.board[GATHERS]) and self._channel.has_received
+                self._put(message, outcome.span, more=more)
                 return
         if isinstance(outcome, Failed):
             packed = pack_error(outcome.error, self._where(task))
@@ -249,7 +253,16 @@ class _WorkerProcess:
         return encode(Message(outcome.number, BATCH), pack_lists(outcome.batch, self._arena.allocate), self._arena)
 
     def _send(self, message: Any, number: int = -1) -> None:
-        self._channel.send(*self._encode(message, number))
+        self._put(self._encode(message, number))
+
+    def _put(self, message: list[Buffer], span: Span | None = None, *, more: bool = False) -> None:
+        trailer = pack_trailer(None) if span is None else pack_trailer(span, perf_counter_ns())
+        last = message[-1]
+        if type(last) is bytes and len(last) < _SHORT:  # the fewer parts, the more messages are sent at once
+            message[-1] = last + trailer
+        else:
+            message.append(trailer)
+        self._channel.send(*message, more=more)
 
     def _encode(self, message: Any, number: int) -> list[Buffer]:
         states = self._changed_states() if self._assignment.keeps_states else None

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
-from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Span, Task
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
@@ -25,6 +25,7 @@ from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_w
 from headrace.engines.patience import stall_s
 from headrace.engines.process_worker import FailedRemotely, Report, Resume
 from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
+from headrace.engines.trailer import cut_trailer
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.pickling import OTHER, decode, read_header
 from headrace.transport.segment import create_file
@@ -182,6 +183,10 @@ class ProcessEngine:
             self._ready.clear()
             self._bad.clear()
 
+    def pids(self) -> dict[int, int]:
+        """Of the workers that run now, by number."""
+        return {handle.number: handle.process.pid or 0 for handle in self._by_fd.values()}
+
     def interrupt(self) -> None:
         if not self._is_closed:
             self._is_interrupted = True
@@ -258,7 +263,8 @@ class ProcessEngine:
                 self._on_death(handle)
 
     def _take_in(self, handle: WorkerHandle, *, to_the_end: bool = False) -> None:
-        for message in handle.channel.messages(to_the_end=to_the_end):
+        for whole in handle.channel.messages(to_the_end=to_the_end):
+            message, span = cut_trailer(whole)
             header = read_header(message)
             try:
                 value = decode(header, message, handle.arena)
@@ -269,11 +275,11 @@ class ProcessEngine:
             if header.n_refs:
                 self._are_small = False
             if header.kind == OTHER:
-                self._take_in_report(handle, value)
+                self._take_in_report(handle, value, span)
             elif handle.in_flight.pop(header.number, None) is not None:  # else of an epoch that was given up
-                self._ready.append(Finished(header.number, value))
+                self._ready.append(Finished(header.number, value, (), None, None, span))
 
-    def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
+    def _take_in_report(self, handle: WorkerHandle, report: Report, span: Span | None = None) -> None:
         message = report.message
         if isinstance(message, Begun):
             handle.is_ready = True
@@ -297,8 +303,8 @@ class ProcessEngine:
             self._ready.append(Failed(message.number, message.error.rebuild(), message.state))
             return
         bad = self._bad.pop(message.number, ())
-        if bad and isinstance(message, Finished):
-            message = message._replace(bad=(*bad, *message.bad))
+        if isinstance(message, Finished):
+            message = message._replace(bad=(*bad, *message.bad), span=span)
         elif bad and isinstance(message, Skipped):
             message = Skipped(message.number, (*bad, *message.bad), message.state)
         self._ready.append(message)

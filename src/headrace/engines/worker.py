@@ -22,6 +22,7 @@ from headrace.base.messages import (
     Task,
 )
 from headrace.base.randomness import SampleRandomness
+from headrace.base.world import get_worker_info
 from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
 from headrace.batch.fetch import (
     POSITION,
@@ -39,6 +40,7 @@ from headrace.batch.rows import RowBuilder
 from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job
+from headrace.engines.stopwatch import Stopwatch
 from headrace.frameworks.framework import Framework, framework_of
 
 
@@ -74,6 +76,8 @@ class Worker:
             self._watch: Watch | None = Watch([0, 0, 0, 0] if board is None else board, job.skip_errors)
         else:
             self._watch = None
+        self._stopwatch = Stopwatch(_count_workers()) if job.timed else None
+        self._running: Stopwatch | None = None  # while a batch is timed
         teach(job.taught)
         self._framework = framework
         self._randomness = self._make_randomness()
@@ -87,7 +91,11 @@ class Worker:
             from headrace.frameworks.torch_datapipes import seed_graph
 
             seed_graph(job.dataset, shared_seed)
-        collate, take, build = _collation_of(job, self._framework)
+        collate, take, collator = _collation_of(job, self._framework)
+        build: Callable[[int], Builder] | None = None if collator is None else partial(RowBuilder, collator)
+        if self._stopwatch is not None:
+            collate = self._stopwatch.watched(collate, batched=job.batched)
+            build = self._stopwatch.builder(collator, collate)
         start, self._start = self._start, None
         self._fetcher: Fetcher
         if job.recipe is not None:
@@ -160,6 +168,12 @@ class Worker:
 
         The board tells of the task until `rest` is called.
         """
+        running = self._stopwatch
+        if running is not None and task.number & running.batches.mask:
+            running = None
+        if running is not None:
+            running.begin(task.number)
+        self._running = running
         if self._watch is None:
             return self._work(task)
         self._watch.leave_out = task.leave_out
@@ -188,7 +202,8 @@ class Worker:
     def _work(self, task: Task) -> Outcome:
         try:
             batch = self._fetcher.fetch(task.keys)
-            return Finished(task.number, batch, state=self._stream_state())
+            span = None if self._running is None else self._running.end()
+            return Finished(task.number, batch, (), None, self._stream_state(), span)
         except EndOfStream:
             return Exhausted(task.number)
         except (NoSampleLeft, Abandoned):
@@ -214,6 +229,11 @@ class Worker:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
         return f"in {whereabouts(self._kind, self._number)}, {place_of(task, position)}"
+
+
+def _count_workers() -> int:
+    worker = get_worker_info()
+    return 1 if worker is None else worker.num_workers
 
 
 def _convert_columns(convert: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +294,7 @@ def _readable(keys: Any) -> Any:
 
 def _collation_of(
     job: Job, framework: Framework | None
-) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Callable[[int], Builder] | None]:
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Collator | None]:
     """What collates samples, what takes whole batches from the dataset, and what collates samples as they arrive.
 
     The latter two are None where there is no such way.
@@ -293,4 +313,4 @@ def _collation_of(
     if collate is not collator:
         return collate, None, None
     take = None if job.iterable else find_take(job.dataset, collator.framework, collator.convert)
-    return collator, take, partial(RowBuilder, collator)
+    return collator, take, collator

@@ -1,1 +1,1 @@
-"""What a loader can tell of its own work: here, the proof that every sample came exactly once."""
+"""What a loader can tell of its own work: where its time goes, and the proof that every sample came exactly once."""

@@ -1,0 +1,126 @@
+"""The methods by which a loader explains itself."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from headrace.insight.figures import Setup, cores
+from headrace.insight.recorder import Recorder
+
+if TYPE_CHECKING:
+    import os
+
+    from headrace.insight.report import Report
+    from headrace.insight.status import ProgressLine
+
+
+class Explained:
+    """A loader that can tell where its time goes.
+
+    Every batch is timed in the worker that makes it and in the loop that uses it; of batches that come every few
+    microseconds, one run of many. What the methods tell is about all epochs so far, also in the middle of one.
+    """
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        return Recorder()
+
+    def stats(self, *, epoch: int | None = None, memory: bool = False) -> dict[str, Any]:
+        """The figures so far, as plain values for JSON: counts, rates, times of each stage, waiting, workers.
+
+        Times are in seconds, rates per second, shares between 0 and 1. `batch_seconds` has the average times of a
+        batch: what a worker needed to `fetch` its samples, `collate` and `pack` them; what a thread needed to `prepare`
+        (pin, move) it; what the loop had to `wait`, to `pin` it itself, and for its own `step`.
+
+        Args:
+            epoch: of this epoch only, one of the last 64.
+            memory: tell what memory each worker process has: `rss`, and `pss`, in which shared pages count in part. It
+                takes some milliseconds for each; on Linux, while the workers run.
+
+        Raises:
+            ValueError: nothing is known of that epoch.
+
+        Examples:
+            >>> from headrace import DataLoader
+            >>> loader = DataLoader(range(100), batch_size=10)
+            >>> for batch in loader:
+            ...     pass
+            >>> stats = loader.stats()
+            >>> stats["batches"], stats["samples"], stats["num_workers"]
+            (10, 100, 0)
+        """
+        from headrace.insight.stats import stats_of
+
+        pids = self._recorder.pids() if memory else None
+        try:
+            return stats_of(self._recorder, self._setup(), epoch=epoch, pids=pids)
+        except KeyError:
+            raise ValueError(f"Nothing is known of epoch {epoch}: it was not run, or long ago.") from None
+
+    def report(self, *, epoch: int | None = None, memory: bool = False) -> Report:
+        """Why the model waits and what would help, in a paragraph and a few tables: `print(loader.report())`.
+
+        Args:
+            epoch: of this epoch only, one of the last 64.
+            memory: tell the memory of the workers, too; see `stats`.
+
+        Raises:
+            ValueError: nothing is known of that epoch.
+        """
+        from headrace.insight.report import Report
+
+        return Report(self.stats(epoch=epoch, memory=memory))
+
+    def timeline(self, path: str | os.PathLike[str]) -> None:
+        """Write a page that shows the last few thousand batches: what each worker did when, and when the loop waited.
+
+        The page needs no network and nothing installed: open it in a browser, zoom with the wheel, drag.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from headrace.insight.timeline import timeline_page
+
+        Path(path).write_text(timeline_page(self._recorder, self._setup()), encoding="utf-8")
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the same as a trace, for https://ui.perfetto.dev and `chrome://tracing`.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        import json
+
+        from headrace.insight.trace import trace_of
+
+        Path(path).write_text(json.dumps(trace_of(self._recorder)), encoding="utf-8")
+
+    def progress(self, file: TextIO | None = None) -> ProgressLine[Any]:
+        """The batches of an epoch, while a line in the terminal tells how quickly they come, and how long it waits.
+
+        Args:
+            file: where the line goes, if that is a terminal; by default stderr.
+
+        Examples:
+            >>> from headrace import DataLoader
+            >>> for batch in DataLoader(range(4), batch_size=2, output="numpy").progress():
+            ...     print(batch)
+            [0 1]
+            [2 3]
+        """
+        from headrace.insight.status import ProgressLine
+
+        return ProgressLine(self, file)  # type: ignore[arg-type]
+
+    def _setup(self) -> Setup:
+        loader: Any = self
+        name = "inline" if loader.num_workers == 0 else loader.engine
+        return Setup(
+            engine=name if isinstance(name, str) else type(name).__name__,
+            workers=loader.num_workers,
+            in_order=loader.in_order,
+            persistent=loader.persistent_workers,
+            cores=cores(),
+        )

@@ -1,0 +1,167 @@
+"""Draws what workers and a model do at the same time: boxes for samples and steps, over time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import MissingExtraError
+from headrace.base.optional import import_extra, is_installed
+from headrace.insight.recorder import Recorder, Turn, Work
+from headrace.insight.samples import samples_of
+
+if TYPE_CHECKING:
+    import os
+
+_BATCHES = ("#4c7edb", "#e08a3c", "#2aa5a0", "#8d6fd1", "#c85f8a", "#7a9a3a", "#b08d57", "#5b7083")
+_WAIT, _COLLATE, _INK, _LINE = "#e0403a", "#2f3b48", "#1b2430", "#dfe4ea"
+_HEIGHT = 0.62  # of a box, where rows are 1 apart
+_POINTS_PER_LETTER = 5.5
+_S = 1e-9
+
+
+def plot_timings(
+    loader: Iterable[Any],
+    model_time: float = 0.2,
+    n_batches: int = 4,
+    *,
+    model: Callable[[Any], Any] | None = None,
+    ax: Any = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Run a few batches, and draw a row for each worker and one for the model.
+
+    In a worker's row there is a box for each sample, or for each batch where samples come as a whole; those of a batch
+    have the colour that its step has in the model's row. Where the model waits, its row is red.
+
+    Args:
+        loader: a DataLoader. Of others, only waiting and steps are known.
+        model_time: seconds that the model's step takes.
+        n_batches: how many to run.
+        model: the step itself, called with each batch, instead of `model_time`.
+        ax: matplotlib's axes to draw into; if None, new ones.
+        path: a file to save the picture in: PNG, SVG, or PDF, by its name.
+
+    Returns:
+        The axes.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        ValueError: `n_batches` is less than 1, or `model_time` negative.
+
+    Examples:
+        >>> from headrace import DataLoader
+        >>> loader = DataLoader(range(12), batch_size=4)
+        >>> plot_timings(loader, model_time=0.2, n_batches=3, path="timings.png")  # doctest: +SKIP
+    """
+    if n_batches < 1:
+        raise ValueError(f"n_batches must be at least 1, got {n_batches}.")
+    if model_time < 0:
+        raise ValueError(f"model_time must not be negative, got {model_time}.")
+    if not is_installed("matplotlib"):
+        raise MissingExtraError(
+            "plot_timings draws with matplotlib, which is not installed. Run: pip install 'headrace[plot]'"
+        )
+    begun = perf_counter_ns()
+    turns = _run(loader, n_batches, model or (lambda _: time.sleep(model_time)))
+    recorder = getattr(loader, "_recorder", None)
+    work = [made for made in recorder.work if made.span.begun >= begun] if isinstance(recorder, Recorder) else []
+    has_workers = bool(getattr(loader, "num_workers", 0))
+    axes = _new_axes(len({made.worker for made in work}), is_file=path is not None) if ax is None else ax
+    _draw(axes, turns, work, has_workers=has_workers)
+    if path is not None:
+        axes.figure.savefig(path, dpi=150, bbox_inches="tight")
+    return axes
+
+
+def _run(loader: Iterable[Any], n_batches: int, step: Callable[[Any], Any]) -> list[Turn]:
+    turns = []
+    batches = iter(loader)
+    asked = perf_counter_ns()
+    for number, batch in enumerate(islice(batches, n_batches)):
+        given = perf_counter_ns()
+        step(batch)
+        done = perf_counter_ns()
+        turns.append(Turn(0, number, asked, given, given, done))
+        asked = done
+    close = getattr(batches, "close", None)
+    if close is not None and not getattr(loader, "persistent_workers", False):
+        close()
+    return turns
+
+
+def _new_axes(workers: int, *, is_file: bool) -> Any:
+    size = (10, 1.2 + 0.55 * (workers + 1))
+    if is_file:
+        return import_extra("matplotlib.figure", "plot", "plot_timings").Figure(figsize=size).subplots()
+    return import_extra("matplotlib.pyplot", "plot", "plot_timings").subplots(figsize=size)[1]
+
+
+class _Drawing:
+    """Boxes in rows, over the time from `start_ns` to `end_ns`."""
+
+    def __init__(self, axes: Any, start_ns: int, end_ns: int) -> None:
+        self._axes = axes
+        self._start_ns = start_ns
+        points = 72 * axes.figure.get_figwidth() * axes.get_position().width
+        self._points_per_ns = points / max(end_ns - start_ns, 1)
+
+    def box(self, row: int, begun: int, ended: int, colour: str, *labels: str, alpha: float = 1.0) -> None:
+        """Draw a box, with the first of the labels that has room in it."""
+        start, width = (begun - self._start_ns) * _S, max(ended - begun, 0) * _S
+        place = [(start, width)], (row - _HEIGHT / 2, _HEIGHT)
+        self._axes.broken_barh(*place, facecolors=colour, edgecolors="white", linewidth=0.8, alpha=alpha)
+        room = (ended - begun) * self._points_per_ns / _POINTS_PER_LETTER - 1
+        label = next((label for label in labels if len(label) <= room), "")
+        self._axes.text(start + width / 2, row, label, ha="center", va="center", fontsize=8, color="white")
+
+    def work(self, made: Work, row: int, *, is_used: bool) -> None:
+        """Draw what a worker did for a batch, its samples if they were timed."""
+        span, colour = made.span, _colour(max(made.number, 0))
+        alpha = 1.0 if is_used else 0.45
+        begun = span.begun
+        for key, ended in samples_of(made) or [(None, span.collating)]:
+            self.box(row, begun, ended, colour, "" if key is None else str(key), alpha=alpha)
+            begun = ended
+        self.box(row, span.collating, span.packed, _COLLATE, alpha=alpha)
+
+    def turn(self, turn: Turn, row: int) -> None:
+        """Draw how the model waited, and its step."""
+        self.box(row, turn.asked, turn.arrived, _WAIT, "wait")
+        number = str(turn.number)
+        self.box(row, turn.given, turn.done, _colour(turn.number), f"batch {number}", number)
+
+
+def _draw(axes: Any, turns: list[Turn], work: list[Work], *, has_workers: bool) -> None:
+    start = min([turn.asked for turn in turns] + [made.span.begun for made in work], default=0)
+    end = max([turn.done for turn in turns], default=start)
+    drawing = _Drawing(axes, start, end)
+    workers = sorted({made.worker for made in work})
+    used = {-1, *(turn.number for turn in turns)}  # what was loaded ahead, and not used any more, is pale
+    for made in work:
+        drawing.work(made, workers.index(made.worker), is_used=made.number in used)
+    for turn in turns:
+        drawing.turn(turn, len(workers))
+    rows = [f"worker {number}" if has_workers else "loading" for number in workers] + ["model"]
+    _dress(axes, rows, (end - start) * _S)
+    waited, total = sum(turn.arrived - turn.asked for turn in turns), max(end - start, 1)
+    axes.set_title(f"the model waits {waited / total:.0%} of the time", loc="left", fontsize=10, color=_INK)
+
+
+def _dress(axes: Any, rows: list[str], seconds: float) -> None:
+    axes.set_xlim(0, seconds * 1.01 or 1.0)
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel("seconds", color=_INK)
+    axes.tick_params(length=0, colors=_INK)
+    axes.grid(axis="x", color=_LINE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _colour(number: int) -> str:
+    return _BATCHES[number % len(_BATCHES)]

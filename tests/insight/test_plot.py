@@ -1,0 +1,73 @@
+"""The picture of workers and a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+
+import pytest
+
+from headrace import DataLoader, MissingExtraError
+from headrace.insight import plot
+from headrace.insight.plot import plot_timings
+from headrace.testing import SlowDataset
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fonts() -> None:
+    """matplotlib keeps the files of its fonts open for good: from before any test counts descriptors."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        from matplotlib.figure import Figure
+
+        Figure().subplots().figure.savefig(io.BytesIO())
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def rows(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_picture_has_a_row_per_worker_and_a_box_per_sample(tmp_path, suffix):
+    """M1.7."""
+    pytest.importorskip("matplotlib")
+    loader = DataLoader(SlowDataset(range(17), 0.02), batch_size=4, num_workers=2, engine="threads", output="numpy")
+    axes = plot_timings(loader, model_time=0.04, n_batches=4, path=tmp_path / f"timings.{suffix}")
+    assert rows(axes) == ["worker 0", "worker 1", "model"]
+    assert set(map(str, range(16))) <= set(texts(axes))
+    assert axes.get_title(loc="left").startswith("the model waits")
+    content = (tmp_path / f"timings.{suffix}").read_bytes()
+    assert b"PNG" in content[:8] if suffix == "png" else b"<svg" in content[:2000]
+
+
+def test_without_workers_loading_has_a_row_of_its_own(tmp_path):
+    pytest.importorskip("matplotlib")
+    used = []
+    loader = DataLoader(SlowDataset(range(8), 0.005), batch_size=2, output="numpy")
+    axes = plot_timings(loader, n_batches=3, model=used.append, path=tmp_path / "timings.svg")
+    assert rows(axes) == ["loading", "model"]
+    assert len(used) == 3
+
+
+def test_of_other_loaders_waiting_and_steps_are_drawn(tmp_path):
+    figure = pytest.importorskip("matplotlib.figure")
+    axes = figure.Figure().subplots()
+    assert plot_timings(iter([1, 2, 3]), 0.01, 5, ax=axes) is axes
+    assert rows(axes) == ["model"]
+    assert len([collection for collection in axes.collections if collection.get_paths()]) == 6
+
+
+def test_wrong_numbers_are_named():
+    with pytest.raises(ValueError, match="n_batches must be at least 1, got 0"):
+        plot_timings([1], n_batches=0)
+    with pytest.raises(ValueError, match="model_time must not be negative, got -1"):
+        plot_timings([1], model_time=-1)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(plot, "is_installed", lambda _: False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'headrace\[plot\]'"):
+        plot_timings([1])
