@@ -48,7 +48,7 @@ def test_the_longest_bar_is_of_the_largest_ratio():
     assert first.index("█") == second.index("█")
 
 
-def test_the_plot_is_a_picture(fonts_are_open, tmp_path):
+def test_the_plot_is_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     plot_ratios(["a", "b"], [0.5, 40.0], tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")

@@ -28,7 +28,7 @@ def a_tiny_model(monkeypatch):
     monkeypatch.setattr(torch_demo, "_WIDTH", 8)
 
 
-def test_a_killed_and_resumed_training_has_the_same_losses(a_tiny_model, fonts_are_open, tmp_path):
+def test_a_killed_and_resumed_training_has_the_same_losses(a_tiny_model, tmp_path):
     folder = tmp_path / "new" / "folder"
     # Workers read many steps ahead, and it takes as long until one is missed.
     result = CliRunner().invoke(app, ["demo", "--steps", "200", "--output", str(folder)])

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
-
 import pytest
 
 from headrace import DataLoader, MissingExtraError
 from headrace.insight import plot
 from headrace.insight.plot import plot_timings
 from headrace.testing import SlowDataset
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _fonts() -> None:
-    """matplotlib keeps the files of its fonts open for good: from before any test counts descriptors."""
-    if importlib.util.find_spec("matplotlib") is not None:
-        from matplotlib.figure import Figure
-
-        Figure().subplots().figure.savefig(io.BytesIO())
 
 
 def texts(axes):

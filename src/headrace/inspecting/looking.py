@@ -31,7 +31,7 @@ def inspect(
     most_rows: int = _MOST_ROWS,
     **options: Any,
 ) -> Inspection:
-    """Look into data: its format, columns, files, blocks, number of rows, and a few samples.
+    r"""Look into data: its format, columns, files, blocks, number of rows, and a few samples.
 
     Args:
         data: one or many paths, globs, folders or addresses; a database; or a stream, whose steps make the samples.
@@ -47,8 +47,11 @@ def inspect(
         MissingExtraError: something that this format needs is not installed.
 
     Examples:
-        >>> print(inspect("books/*.txt"))  # doctest: +SKIP
-        text: 2 files, 40 bytes, 2 blocks, 10 rows
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "numbers.txt")
+        >>> _ = path.write_text("one\ntwo\nthree\n")
+        >>> str(inspect(path)).splitlines()[0]
+        'text: 1 file, 14 bytes, 1 block, 3 rows'
     """
     if samples < 0 or most_rows < 0:
         raise InspectError(f"samples and most_rows must be at least 0, got {samples} and {most_rows}.")

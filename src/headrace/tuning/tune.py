@@ -139,7 +139,7 @@ def tune(
 
 
 def _measure(dataset: Any, batch_size: int | None, collate_fn: Any, seconds: float) -> Stages:
-    patience_s = 10 * seconds
+    patience_s = 5 + 10 * seconds  # on a busy machine, a worker may take a while to start
     question = Question(
         dataset, some_keys(dataset), batch_size, collate_fn, "auto", seconds, patience_s, make_loader=DataLoader
     )
