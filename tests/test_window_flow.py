@@ -16,7 +16,8 @@ from headrace.order.shard import Shard
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Block
 from headrace.streams.course import WindowCourse
-from headrace.streams.stream import Recipe
+from headrace.streams.recipe import Recipe
+from headrace.streams.shares import Loading
 from headrace.testing import HandDrivenEngine
 from headrace.window_flow import WindowFlow
 
@@ -57,14 +58,10 @@ class BusyEngine(HandDrivenEngine):
         return sorted({self._in_flight[number].lane: number for number in reversed(numbers)}.values())
 
     def open_windows(self):
-        return {task.keys.window for task in self._in_flight.values()}
+        return {task.keys.share.window for task in self._in_flight.values()}
 
 
-def count_nothing(window):
-    raise AssertionError("one rank alone need not count")
-
-
-def run(lists, engine, *, size, drop_last=False, place=(0, 0), most_batches=None):
+def run(lists, engine, *, size, drop_last=False, place=(0, 0)):
     """The flow of some windows, its engine started, and its progress."""
     recipe = Recipe(Lists(lists))
     job = Job(
@@ -78,17 +75,16 @@ def run(lists, engine, *, size, drop_last=False, place=(0, 0), most_batches=None
         recipe=recipe,
     )
     engine.start(job)
-    course = WindowCourse(recipe, count_nothing, batch_size=size, drop_last=drop_last, seed=None, shard=Shard())
+    course = WindowCourse(Loading(recipe, size or 1, drop_last, None, Shard()))
     progress = Progress(0, start={"place": place})
     flow = WindowFlow(
         course.begin(progress),
         engine,
         progress,
-        size=size,
+        size=size or 1,
         drop_last=drop_last,
         join=Worker(job).join,
-        first_row=place[1],
-        most_batches=most_batches,
+        place=place,
     )
     return flow, progress
 

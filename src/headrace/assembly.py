@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.keys import derive_key
+from headrace.base.messages import BadSample
 from headrace.base.optional import loaded
 from headrace.base.progress import Progress
 from headrace.batch.collate import default_collate, default_convert, taught_types
@@ -21,9 +24,12 @@ from headrace.flow import Flow
 from headrace.frameworks.framework import random_source, resolve_output
 from headrace.insight.audit import EpochAccount
 from headrace.insight.epoch_audit import Part
+from headrace.insight.recorder import Recorder
 from headrace.order.expected import KnownKeys, expected_keys
 from headrace.order.seeded_course import SeededCourse
+from headrace.streams.audited import ExpectedRows, RowAccount
 from headrace.streams.course import WindowCourse
+from headrace.streams.quarantine import Quarantine
 from headrace.streams.stream import Stream
 from headrace.window_flow import WindowFlow
 
@@ -36,6 +42,9 @@ _SEED_BITS = 2**63 - 1
 def base_seed_of(loader: DataLoader[Any], progress: Progress, saved: int | None) -> int:
     if loader.seed is not None:
         return derive_key(loader.seed, progress.epoch, "workers") & _SEED_BITS
+    course = loader._epochs.course
+    if isinstance(course, WindowCourse) and course.loading.shard.world > 1:
+        return derive_key(0, progress.epoch, "workers") & _SEED_BITS  # ranks must agree how many rows there are
     if saved is None:
         # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
         return random_source(loader.generator, loader._random_library).draw_seed()
@@ -73,27 +82,62 @@ def make_flow(
 ) -> Flow | WindowFlow:
     course = loader._epochs.course
     if isinstance(course, WindowCourse):
-        return WindowFlow(
-            keys,
-            engine,
-            progress,
-            size=loader.batch_size,
-            drop_last=loader.drop_last,
-            join=Worker(make_job(loader, progress, None)).join,
-            first_row=progress.start.get("place", (0, 0))[1],
-            most_batches=course.most_batches(progress.epoch),
-            tell_bad=None if skipped is None else skipped.note,
-        )
+        return _window_flow(loader, course, keys, engine, progress, skipped)
     return Flow(
         keys,
         engine,
         in_order=loader.in_order,
         takes_turns=loader.seed is None or loader._iterable,
         progress=progress,
-        tell_bad=None if skipped is None else skipped.note,
+        tell_bad=None if skipped is None else partial(_tell_bad, loader._quarantine, skipped),
         tell_first=None if duplicates is None else duplicates.tell,
         account=_open_account(loader, progress),
+        timekeeper=loader._recorder.latest,
     )
+
+
+def _tell_bad(quarantine: Quarantine | None, skipped: SkippedSamples, bad: tuple[BadSample, ...]) -> None:
+    if quarantine is not None:
+        quarantine.note(bad)
+    skipped.note(bad)
+
+
+def _window_flow(
+    loader: DataLoader[Any],
+    course: WindowCourse,
+    shares: Any,
+    engine: Engine,
+    progress: Progress,
+    skipped: SkippedSamples | None,
+) -> WindowFlow:
+    packing = course.loading.recipe.packing
+    flow = WindowFlow(
+        shares,
+        engine,
+        progress,
+        size=loader.batch_size or 1,
+        drop_last=loader.drop_last,
+        join=Worker(make_job(loader, progress, None)).join,
+        place=progress.start.get("place", (0, 0)),
+        row_length=1 if packing is None else packing.length,
+        drops_rest=packing is not None and packing.drops_rest,
+        note_rows=course.counts.note,
+        tell_bad=None if skipped is None else partial(_tell_bad, loader._quarantine, skipped),
+        account=_open_row_account(loader, course, shares, progress),
+        timekeeper=loader._recorder.latest,
+    )
+    shares.ask = flow.count_rows
+    return flow
+
+
+def _open_row_account(
+    loader: DataLoader[Any], course: WindowCourse, shares: Any, progress: Progress
+) -> RowAccount | None:
+    audit, loading = loader._epochs.audit, course.loading
+    if audit is None:
+        return None
+    part = Part(progress.batches, loading.shard.rank, loading.shard.world)
+    return RowAccount(audit.begin(progress.epoch, part, ExpectedRows(shares, loading, progress.start)), loading)
 
 
 def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount | None:
@@ -136,15 +180,22 @@ def make_engine(loader: DataLoader[Any], workers: int) -> Engine:
     from headrace.engines.launch import default_context  # multiprocessing is slow to import
     from headrace.engines.processes import ProcessEngine
 
-    return ProcessEngine(
+    engine = ProcessEngine(
         workers,
         prefetch,
         context=loader.multiprocessing_context or default_context(resolve_output(loader.output)),
         timeout=loader.timeout,
         restart=loader.on_worker_death == "restart",
-        tell_restart=loader._warn_of_restarts,
+        tell_restart=partial(_tell_restart, loader._recorder, loader._warn_of_restarts),
         deepens=loader._may_deepen(),
     )
+    loader._recorder.follow(engine)
+    return engine
+
+
+def _tell_restart(recorder: Recorder, warn: Callable[[str], None], text: str) -> None:
+    recorder.restarts += 1
+    warn(text)
 
 
 def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
@@ -152,6 +203,7 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
     batched = loader.batch_sampler is not None
     is_stream = isinstance(loader.dataset, Stream)
     is_default = _is_default(loader.collate_fn, "default_collate" if batched else "default_convert")
+    taught = taught_types()
     return Job(
         dataset=loader.dataset,
         iterable=loader._iterable and not is_stream,
@@ -166,8 +218,10 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
         skip_errors=loader.on_error == "skip",
         seed=loader.seed,
         starts=starts,
-        recipe=loader.dataset.recipe if is_stream else None,
-        taught=taught_types(),
+        # Our own collation draws no random numbers, unless the user has taught it something.
+        recipe=replace(loader.dataset.recipe, draws_in_collate=not is_default or bool(taught)) if is_stream else None,
+        taught=taught,
+        timed=loader._recorder.is_on,
     )
 
 

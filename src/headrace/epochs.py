@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from headrace.insight.audit import Audit
 from headrace.order.course import Course
 from headrace.order.stream_course import StreamCourse
 from headrace.preparing import PreparingEngine
+from headrace.streams.course import WindowCourse
 from headrace.window_flow import WindowFlow
 
 if TYPE_CHECKING:
@@ -80,20 +81,17 @@ class Epochs:
             "course": deepcopy(self.course.save(progress)),
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Let the next epoch begin where a state was taken.
+    def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Let the next epoch begin where a state was taken, or the states of all ranks.
 
         Raises:
             StateError: it is no state, or it does not fit.
         """
-        if not isinstance(state, Mapping) or state.get("headrace") != VERSION:
-            raise StateError(
-                f"This is no state of a loader, of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
-            )
-        check_counts(state, "epoch", "batches", "errors")
-        if state.get("base_seed", "") is not None:
-            check_counts(state, "base_seed")
+        states: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
+        for one in states:
+            _check_header(one)
         try:
+            state = self._gathered(states)
             self.course.check(state["course"], is_edge=_is_edge(state))
         except (AttributeError, KeyError, TypeError) as error:
             raise StateError(f"The state is damaged: {error!r}. Pass what state_dict() gave.") from error
@@ -102,9 +100,20 @@ class Epochs:
         self._latest = None
         self.stop_running()
 
+    def _gathered(self, states: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """One state, of those of all ranks."""
+        if isinstance(self.course, WindowCourse):
+            return self.course.gather(states)
+        if len(states) != 1:
+            raise StateError("Only streams need the states of all ranks. Pass that of one of them.")
+        return states[0]
+
     def seek(self, batch: int) -> None:
         """Let the next epoch begin before batch number `batch`."""
-        course = self.course.seek(batch)
+        if isinstance(self.course, WindowCourse):
+            course = self.course.seek_in(self.next, batch)
+        else:
+            course = self.course.seek(batch)
         self._loaded = {
             "headrace": VERSION,
             "epoch": self.next,
@@ -133,6 +142,8 @@ class Epochs:
             self.course.restore(state["course"])
             state = None
         progress = _progress_of(self.next, state, loader)
+        size = loader.batch_size or 1 if isinstance(self.course, WindowCourse) else None
+        run = loader._recorder.begin(progress.epoch, size)
         self.next += 1
         if self._running is not None:
             iterator = self._begin_next(loader, self._running, progress)
@@ -141,6 +152,9 @@ class Epochs:
         self._latest = progress
         for _ in range(progress.start.get("discard", 0)):
             next(iterator, None)
+        if run is not None:
+            run.ready()
+            iterator.time(run)
         return iterator
 
     def _begin_first(
@@ -175,7 +189,8 @@ class Epochs:
             )
         duplicates = DuplicateWatch(loader.dataset, loader._warn_of_duplicates) if progress.follows_lanes else None
         if delivery.prepare is not None:
-            engine = PreparingEngine(engine, delivery, depth=engine.depth if loader.device is None else 2)
+            depth = engine.depth if loader.device is None else 2
+            engine = PreparingEngine(engine, delivery, depth, loader._recorder.prepared)
         flow = make_flow(loader, keys, engine, progress, duplicates, skipped)
         flow.submit_tasks()
         stays = loader.persistent_workers and progress.workers == loader.num_workers
@@ -210,6 +225,21 @@ class Epochs:
             return None
         budget = None if loader.max_errors is None else loader.max_errors - self._errors_before
         return SkippedSamples(loader.errors, budget, loader._warn_of_skips)
+
+
+def _check_header(state: Any) -> None:
+    """See that this is a state of a loader.
+
+    Raises:
+        StateError: it is not.
+    """
+    if not isinstance(state, Mapping) or state.get("headrace") != VERSION:
+        raise StateError(
+            f"This is no state of a loader, of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
+        )
+    check_counts(state, "epoch", "batches", "errors")
+    if state.get("base_seed", "") is not None:
+        check_counts(state, "base_seed")
 
 
 def _is_edge(state: Mapping[str, Any]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -19,17 +20,17 @@ from headrace.arguments import (
     shown,
     warn_of_many_workers,
 )
-from headrace.base.messages import BadSample, Failed, Finished, Task
+from headrace.base.messages import BadSample
 from headrace.base.warning import WarnOnce
 from headrace.batch.collate import default_collate, default_convert
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
-from headrace.engines.engine import Engine, Job
-from headrace.engines.worker import Worker
+from headrace.engines.engine import Engine
 from headrace.epochs import Epochs
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.insight.audit import Audit
+from headrace.insight.explained import Explained
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.course import Course
 from headrace.order.plan import is_settled
@@ -39,8 +40,9 @@ from headrace.order.seeded_course import seeded_course
 from headrace.order.shard import Even, Shard, resolve_shard
 from headrace.order.stream_course import StreamCourse
 from headrace.streams.course import WindowCourse
-from headrace.streams.fetch import ReadWindow, WindowRef
-from headrace.streams.stream import Recipe, Stream
+from headrace.streams.quarantine import Quarantine
+from headrace.streams.shares import Loading
+from headrace.streams.stream import Stream
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -52,7 +54,7 @@ T_co = TypeVar("T_co", covariant=True)
 _FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 
-class DataLoader(Generic[T_co]):
+class DataLoader(Explained, Generic[T_co]):
     """Batches of a dataset: everything `torch.utils.data.DataLoader` does, with its arguments and its results.
 
     Guarantees: the same arguments and the same state of torch's random generator give the same batches as torch, bit
@@ -64,7 +66,8 @@ class DataLoader(Generic[T_co]):
         shuffle: a new random order each epoch.
         sampler: an iterable of keys, instead of `shuffle`.
         batch_sampler: an iterable of lists of keys, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
-        num_workers: how many workers load ahead of the loop; 0 loads in this process, when asked.
+        num_workers: how many workers load ahead of the loop; 0 loads in this process, when asked. "auto" chooses, from
+            a moment's measuring in a worker process: see `headrace.tune` for a thorough choice.
         collate_fn: makes a batch of a list of samples (or, with `batch_size=None`, of one); see `default_collate`.
         pin_memory: copy the batch into page-locked memory, if there is an accelerator.
         drop_last: leave out a last batch that is not full.
@@ -85,6 +88,7 @@ class DataLoader(Generic[T_co]):
         max_errors: with "skip", how many samples may be left out before an error; None for any number.
         on_worker_death: "raise", or "restart" to replace a worker process that was killed or crashed, and let the new
             one do its batches again. A sample at which two workers die is treated as one that raises.
+        quarantine: with "skip", a file that samples that are left out are written to, each once, as JSON lines.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or excludes another; the same type as torch's.
@@ -97,7 +101,7 @@ class DataLoader(Generic[T_co]):
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Any] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -119,7 +123,15 @@ class DataLoader(Generic[T_co]):
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
+        if num_workers == "auto":
+            from headrace.tuning.auto import Wanted, choose_workers  # slow to import
+
+            size = batch_size if batch_sampler is None else getattr(batch_sampler, "batch_size", batch_size)
+            wanted = Wanted(dataset, size, collate_fn, output, engine, multiprocessing_context)
+            needs_workers = prefetch_factor is not None or persistent_workers or timeout > 0
+            num_workers = choose_workers(DataLoader, wanted, needs_workers=needs_workers)
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         check_policies(engine, on_error, max_errors, on_worker_death)
         check_callables(collate_fn, worker_init_fn)
@@ -155,6 +167,9 @@ class DataLoader(Generic[T_co]):
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
+        if quarantine is not None and on_error != "skip":
+            raise ValueError("quarantine keeps what is left out: pass on_error='skip', too.")
+        self._quarantine = None if quarantine is None else Quarantine(quarantine)
         self.errors: list[BadSample] = []
         self._warn_of_skips = WarnOnce()
         self._warn_of_duplicates = WarnOnce()
@@ -194,13 +209,11 @@ class DataLoader(Generic[T_co]):
         describe = partial(_describe, self.dataset)
         if isinstance(self.dataset, Stream):
             shard_of_stream = resolve_shard("auto", self.even) if self.shard is None else self.shard
+            recipe = self.dataset.recipe
+            batch_rows = (self.batch_size or 1) * (1 if recipe.packing is None else recipe.packing.length)
+            skips = self.on_error == "skip"
             return WindowCourse(
-                self.dataset.recipe,
-                partial(_count_rows, self.dataset.recipe, self.seed, self.on_error),
-                batch_size=self.batch_size,
-                drop_last=self.drop_last,
-                seed=self.seed,
-                shard=shard_of_stream or Shard(),
+                Loading(recipe, batch_rows, self.drop_last, self.seed, shard_of_stream or Shard(), skips)
             )
         if self._iterable:
             if self.shard is not None:
@@ -296,11 +309,12 @@ class DataLoader(Generic[T_co]):
         """
         return self._epochs.save(len(self.errors))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next epoch go on with exactly the batch after which the state was taken.
 
         Another number of workers, engine or prefetch_factor makes no difference; with `seed`, the batch size and the
-        number of ranks may be others, too. (The streams of your own of so many workers are ended by as many.)
+        number of ranks may be others, too. (The streams of your own of so many workers are ended by as many.) For a
+        `Stream` on another number of ranks, pass the states of all ranks, as a list.
 
         Raises:
             StateError: this is no state, or it was taken of other data or with other arguments; says which.
@@ -361,23 +375,3 @@ def _describe(dataset: Any, **arguments: Any) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 (whatever the user's code raises; then nobody needs its length)
         length = None
     return {**arguments, "length": length}
-
-
-def _count_rows(recipe: Recipe, seed: int | None, on_error: str, window: WindowRef) -> int:
-    """Read a window as a worker does, to count its rows."""
-    job = Job(
-        dataset=None,
-        iterable=False,
-        batched=True,
-        drop_last=False,
-        collate_fn=list,
-        output="numpy",
-        convert=False,
-        seed=seed,
-        skip_errors=on_error == "skip",
-        recipe=recipe,
-    )
-    outcome = Worker(job).work(Task(0, ReadWindow(window)))
-    if isinstance(outcome, Failed):
-        raise outcome.error
-    return outcome.batch if isinstance(outcome, Finished) else 0

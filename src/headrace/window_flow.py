@@ -8,96 +8,100 @@ before the first border and after the last one are sent as they are, and joined 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task
 from headrace.base.progress import Progress
-from headrace.engines.engine import Engine
+from headrace.engines.engine import Engine, Timekeeper
 from headrace.sources.source import Chunk
-from headrace.streams.fetch import CutBatches, ReadWindow, SendEdges, WindowRef
+from headrace.streams.messages import (
+    BatchesCut,
+    Counted,
+    CountRows,
+    CutBatches,
+    JoinBatch,
+    ReadWindow,
+    SendEdges,
+    Span,
+    WindowRead,
+)
+from headrace.streams.open_window import Account, Due, OpenWindow, Rest
 from headrace.streams.rows import JoinedRows
+from headrace.streams.windows import Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
 _WINDOWS_AHEAD = 2  # per worker
 
 
-@dataclass
-class _OpenWindow:
-    """A window that is being read or cut.
-
-    Attributes:
-        first: the row that it begins with; the ones before were given in another life.
-        n_rows: None until the worker has told.
-        parts: what the worker has sent so far, by the order in which it was asked for.
-        n_asked: how many parts were asked for.
-        head: the first row after those that are joined with rows of other windows.
-        end: the first row after the last whole batch.
-        first_batch: the number of the batch that begins at `head`.
-        is_lost: whether it could not be read, and is left out.
-    """
-
-    ref: WindowRef
-    lane: int
-    first: int = 0
-    n_rows: int | None = None
-    parts: dict[int, Any] = field(default_factory=dict)
-    n_asked: int = 0
-    n_given: int = 0
-    head: int = 0
-    end: int = 0
-    first_batch: int = 0
-    is_lost: bool = False
-
-
 class WindowFlow:
     """One epoch of batches of a stream, as an iterator.
 
-    Guarantees: the batches are those that one reader of all windows would cut, whatever the workers' number and speed;
-    a bounded number of windows is open; the state after each batch is the window and the row that come next.
+    Guarantees: the batches, and what is told of bad rows, are those of one reader of all windows, whatever the workers'
+    number and speed; a bounded number of windows is open; the state after each batch is the window and the row that
+    come next.
 
     Args:
-        windows: the windows to read.
-        first_row: of the first of them, to begin with.
-        size: rows in a batch; None for single rows.
+        windows: what to read; asked for a few at a time.
+        place: the index of the first of them, and the row to begin with.
+        size: rows in a batch.
+        row_length: if rows are packed, the tokens in each: then it is tokens that are counted.
+        drops_rest: whether a last row that is shorter is left out.
         join: makes a batch of the rows of several windows, given the epoch and the number of the batch.
-        most_batches: after which the epoch is over; None for all.
         tell_bad: hears of rows that were left out.
+        account: hears of every batch.
+        timekeeper: hears of the tasks that were timed.
     """
 
     def __init__(
         self,
-        windows: Iterator[WindowRef],
+        windows: Iterator[Share],
         engine: Engine,
         progress: Progress,
         *,
-        size: int | None,
+        size: int,
         drop_last: bool,
         join: Callable[[Chunk, int, int], Outcome],
-        first_row: int = 0,
-        most_batches: int | None = None,
+        place: tuple[int, int] = (0, 0),
+        row_length: int = 1,
+        drops_rest: bool = False,
+        note_rows: Callable[[Share, int], None] | None = None,
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
+        account: Account | None = None,
+        timekeeper: Timekeeper | None = None,
     ) -> None:
         self._windows = windows
         self._engine = engine
         self._progress = progress
-        self._size = size or 1
-        self._is_single = size is None
+        self._row_length = row_length
+        self._size = size * row_length
         self._drop_last = drop_last
+        self._drops_rest = drops_rest
         self._join = join
-        self._next_first_row = first_row
-        self._most_batches = most_batches
+        self._next_index, self._next_first = place
+        self._note_rows = note_rows
         self._tell_bad = tell_bad
-        self._open: deque[_OpenWindow] = deque()
-        self._asked: dict[int, tuple[_OpenWindow, int]] = {}  # by the number of the task
+        self._account = account
+        self._timekeeper = timekeeper
+        self._open: deque[OpenWindow] = deque()
+        self._asked: dict[int, tuple[OpenWindow, int]] = {}  # by the number of the task
+        self._called: dict[int, int] = {}  # the lanes of tasks that somebody waits for
+        self._answers: dict[int, Outcome] = {}
         self._in_flight = [0] * max(1, engine.workers)
         self._number = 0
         self._n_planned = progress.batches  # batches up to the last window that was cut
         self._planned_rest = 0  # rows that are left over of all windows that were cut
-        self._rest: list[Chunk] = []  # and those of them that have arrived, for the next batch
-        self._due: deque[tuple[Any, tuple[int, int]]] = deque()  # batches, and the place after each
+        self._rest: list[Rest] = []  # and those of them that have arrived, for the next batch
+        self._due: deque[Due] = deque()
+        self._untold: tuple[BadSample, ...] = ()
+        self._error: Exception | None = None
         self._windows_ended = False
+
+    @property
+    def latest(self) -> int:
+        """The number of the batch that was given last."""
+        return self._progress.batches - 1
 
     def __iter__(self) -> WindowFlow:
         return self
@@ -106,79 +110,135 @@ class WindowFlow:
         """The next batch.
 
         Raises:
-            Exception: what reading or the user's code raised; the epoch is over then.
+            Exception: what reading or the user's code raised, after all batches before it; the epoch is over then.
             StopIteration: the epoch is over.
         """
-        if self._most_batches is not None and self._progress.batches >= self._most_batches:
-            self.abandon()
-        try:
-            while not self._due:
-                if not self._open and self._windows_ended:
-                    self._make_last()
-                    break
+        while True:
+            try:
+                self._wait()
+                due = self._due.popleft() if self._due else None
+                self._tell(self._untold if due is None else due.bad)
+            except BaseException:
+                self.abandon()  # what is left does not fit together any more
+                raise
+            if due is None:
+                self._end()
+                raise StopIteration
+            self._progress.give(self._progress.batches)
+            self._progress.place = due.place
+            if self._account is not None:
+                self._account.give(self.latest, due.spans, is_lost=due.is_lost)
+            if not due.is_lost:
+                self._work_ahead()
+                return due.batch
+
+    def _wait(self) -> None:
+        """See that a batch is due, unless there is none left."""
+        while not self._due:
+            if self._error is not None:
+                raise self._error
+            if not self._open and self._windows_ended:
+                self._make_last()
+                return
+            self.submit_tasks()
+            self._collect()  # something may have come while rows were counted
+            if self._open and not self._due and self._error is None:
+                self._receive()
+                self._collect()
+
+    def _work_ahead(self) -> None:
+        """Keep the workers busy while the loop is at work on the batch that it gets now."""
+        if self._engine.works_ahead and not self._windows_ended and self._error is None:
+            try:
                 self.submit_tasks()
-                if self._open:
-                    self._receive()
-                    self._collect()
-        except BaseException:
-            self.abandon()  # what is left does not fit together any more
-            raise
-        if not self._due:
-            raise StopIteration
-        batch, place = self._due.popleft()
-        self._progress.give(self._progress.batches)
-        self._progress.place = place
-        return batch
+            except Exception as error:  # noqa: BLE001 (whatever counting raises)
+                self._error = error
 
     def submit_tasks(self) -> None:
         """Open as many windows as may be open."""
         most = _WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1
+        if len(self._open) >= most:
+            return
         while len(self._open) < most and not self._windows_ended:
-            ref = next(self._windows, None)
-            if ref is None:
+            share = next(self._windows, None)
+            if share is None:
                 self._windows_ended = True
                 break
-            lane = min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
-            window = _OpenWindow(ref, lane, self._next_first_row)
-            self._next_first_row = 0
+            window = OpenWindow(share, self._next_index, self._idlest(), self._next_first)
+            self._next_index, self._next_first = self._next_index + 1, 0
             self._open.append(window)
-            self._ask(window, ReadWindow(ref))
+            self._ask(window, ReadWindow(share))
+        self._engine.flush()
 
-    def _ask(self, window: _OpenWindow, keys: Any) -> None:
-        self._engine.submit(Task(self._number, keys, window.lane))
+    def _idlest(self) -> int:
+        return min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
+
+    def _ask(self, window: OpenWindow, keys: Any) -> None:
         self._asked[self._number] = (window, window.n_asked)
-        self._in_flight[window.lane] += 1
         window.n_asked += 1
+        self._submit(keys, window.lane)
+
+    def _submit(self, keys: Any, lane: int) -> int:
+        self._in_flight[lane] += 1
         self._number += 1
+        self._engine.submit(Task(self._number - 1, keys, lane), more=True)
+        return self._number - 1
+
+    def count_rows(self, requests: Sequence[CountRows]) -> list[Counted]:
+        """Have the workers count rows, while the windows that are open are read, too.
+
+        Raises:
+            Exception: what reading raised.
+        """
+        answers: list[Counted] = [self._value(outcome) for outcome in self._call(requests)]
+        return answers
+
+    def _call(self, requests: Sequence[Any]) -> list[Outcome]:
+        """Submit some tasks and wait for what becomes of them."""
+        numbers = []
+        for keys in requests:
+            lane = self._idlest()
+            self._called[self._number] = lane
+            numbers.append(self._submit(keys, lane))
+        self._engine.flush()
+        while not all(number in self._answers for number in numbers):
+            self._receive()
+        return [self._answers.pop(number) for number in numbers]
 
     def _receive(self) -> None:
         outcome = self._engine.receive()
+        if outcome.number in self._called:
+            self._in_flight[self._called.pop(outcome.number)] -= 1
+            self._answers[outcome.number] = outcome
+            return
         window, part = self._asked.pop(outcome.number)
         self._in_flight[window.lane] -= 1
-        value = self._value_of(outcome)
-        if window.n_rows is None:
-            window.is_lost = value is None
-            window.n_rows = max(value or 0, window.first)
-            self._cut_windows()
-        else:
-            window.parts[part] = value
+        self._note_time(window, part, outcome)
+        if part or isinstance(outcome, Failed):
+            window.parts[part] = outcome
+            return
+        read = outcome.batch if isinstance(outcome, Finished) else WindowRead(0)
+        window.n_rows = max(read.n_rows, window.first)
+        window.bad = () if window.first else outcome.bad  # else they were told in another life
+        self._windows_ended = self._windows_ended or read.is_last
+        if self._note_rows is not None:
+            self._note_rows(window.share, read.n_rows)
+        self._cut_windows()
 
-    def _value_of(self, outcome: Outcome) -> Any:
-        """What a worker gives; None if it was left out, because it raised."""
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        if outcome.bad and self._tell_bad is not None:
-            self._tell_bad(outcome.bad)
-        return outcome.batch if isinstance(outcome, Finished) else None
+    def _note_time(self, window: OpenWindow, part: int, outcome: Outcome) -> None:
+        if isinstance(outcome, Finished) and outcome.span is not None and self._timekeeper is not None:
+            what = f"window {window.share.window.number}" + (f", part {part}" if part else "")
+            n_rows = 0 if part else outcome.batch.n_rows
+            self._timekeeper.made(Task(outcome.number, what, window.lane), outcome.span, n_rows)
 
     def _cut_windows(self) -> None:
         """Ask for the batches of all windows whose borders are known now."""
         for window in self._open:
             if window.n_rows is None:
-                return
-            if window.n_asked > 1 or window.is_lost:
-                continue
+                break
             n = window.n_rows - window.first
+            if window.n_asked > 1 or not n:
+                continue
             missing = -self._planned_rest % self._size
             window.head = window.first + min(missing, n) if self._planned_rest else window.first
             window.end = window.n_rows - (window.n_rows - window.head) % self._size
@@ -186,78 +246,140 @@ class WindowFlow:
             self._n_planned += (self._planned_rest + n) // self._size
             self._planned_rest = (self._planned_rest + n) % self._size
             self._ask_for_batches(window)
+        self._engine.flush()
 
-    def _ask_for_batches(self, window: _OpenWindow) -> None:
-        at_once = max(1, _ROWS_AT_ONCE // self._size) * self._size
-        for start in range(window.head, window.end, at_once):
-            stop = min(start + at_once, window.end)
+    def _ask_for_batches(self, window: OpenWindow) -> None:
+        for start in range(window.head, window.end, self._at_once):
+            stop = min(start + self._at_once, window.end)
             number = window.first_batch + (start - window.head) // self._size
-            self._ask(window, CutBatches(window.ref, start, stop, self._size, number))
-        self._ask(window, SendEdges(window.ref, window.first, window.head, window.end))
+            self._ask(window, CutBatches(window.share, start, stop, self._size, number))
+        self._ask(window, SendEdges(window.share, window.first, window.head, window.end))
+
+    @property
+    def _at_once(self) -> int:
+        return max(1, _ROWS_AT_ONCE * self._row_length // self._size) * self._size
 
     def _collect(self) -> None:
-        """Take what has arrived, in order."""
+        """Take what has arrived, in order; an error comes after all batches before it."""
+        try:
+            self._collect_windows()
+        except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
+            self._error = error
+
+    def _collect_windows(self) -> None:
         while self._open:
             window = self._open[0]
-            if window.is_lost:
-                self._open.popleft()
-                continue
-            if window.n_rows is None or window.n_asked - 1 not in window.parts:
-                if not self._collect_early(window):
-                    return
-                continue
-            self._finish(window)
+            if 0 in window.parts:  # it could not be read
+                self._value(window.parts[0])
+            if window.n_rows is None:
+                return
+            self._untold, window.bad = (*self._untold, *window.bad), ()
+            if window.n_asked > 1:
+                if window.n_asked - 1 not in window.parts:
+                    if not self._collect_early(window):
+                        return
+                    continue
+                self._finish(window)
             self._open.popleft()
 
-    def _collect_early(self, window: _OpenWindow) -> bool:
+    def _collect_early(self, window: OpenWindow) -> bool:
         """Take the next part of a window that has not come as a whole, if its beginning is not to be joined."""
         part = window.n_given + 1
-        if window.n_rows is None or window.head != window.first or self._rest or part >= window.n_asked - 1:
-            return False
-        if part not in window.parts:
+        if window.head != window.first or self._rest or part not in window.parts:
             return False
         self._take_batches(window, window.parts.pop(part))
-        window.n_given += 1
         return True
 
-    def _finish(self, window: _OpenWindow) -> None:
-        head, tail = window.parts.pop(window.n_asked - 1) or (JoinedRows([]), JoinedRows([]))
-        if len(head):
-            self._rest.append(head)
-            if sum(map(len, self._rest)) == self._size:
-                self._make_joined(window.first_batch - 1, (window.ref.number, window.head))
-        for part in range(window.n_given + 1, window.n_asked - 1):
-            self._take_batches(window, window.parts.pop(part))
-            window.n_given += 1
-        if len(tail):
-            self._rest.append(tail)
+    def _finish(self, window: OpenWindow) -> None:
+        head, tail = self._value(window.parts.pop(window.n_asked - 1)) or (None, None)
+        share = window.share
+        if window.head > window.first:
+            self._rest.append(Rest(Span(share, window.first, window.head), head))
+            if sum(span.stop - span.start for span, _ in self._rest) == self._size:
+                self._make_joined(window.first_batch - 1, (window.index, window.head))
+        while window.n_given + 1 < window.n_asked - 1:
+            self._take_batches(window, window.parts.pop(window.n_given + 1))
+        if window.end < (window.n_rows or 0):
+            self._rest.append(Rest(Span(share, window.end, window.n_rows or 0), tail))
 
-    def _take_batches(self, window: _OpenWindow, batches: list[Any] | None) -> None:
-        """Give out what a worker has made; None if it was left out, because it raised."""
-        at_once = max(1, _ROWS_AT_ONCE // self._size) * self._size
-        row = window.head + window.n_given * at_once
-        for batch in batches or ():
-            row += self._size
-            self._due.append((batch, (window.ref.number, row)))
+    def _take_batches(self, window: OpenWindow, outcome: Outcome) -> None:
+        """Give out what a worker has made of the next part of a window."""
+        row = window.head + window.n_given * self._at_once
+        stop = min(row + self._at_once, window.end)
+        window.n_given += 1
+        batches, lost = self._batches(outcome, (stop - row) // self._size)
+        for number, start in enumerate(range(row, stop, self._size)):
+            span = Span(window.share, start, start + self._size)
+            is_lost = number in lost
+            self._put(None if is_lost else next(batches), (window.index, span.stop), (span,), is_lost=is_lost)
 
     def _make_joined(self, number: int, place: tuple[int, int]) -> None:
-        rows, self._rest = JoinedRows(self._rest), []
-        outcome = self._join(rows, self._progress.epoch, number)
-        batch = self._value_of(outcome)
-        if isinstance(outcome, Finished):
-            self._due.append((batch, place))
+        rest, self._rest = self._rest, []
+        spans = tuple(span for span, _ in rest)
+        rows = [rows for _, rows in rest if rows is not None]
+        if len(rows) == len(rest):
+            outcome = self._join(JoinedRows(rows), self._progress.epoch, number)
+            value = self._value(outcome)
+            batches = [value] if isinstance(outcome, Finished) else []
+        else:
+            [outcome] = self._call([JoinBatch(spans, number)])
+            batches = list(self._batches(outcome, 1)[0])
+        self._put(batches[0] if batches else None, place, spans, is_lost=not batches)
+
+    def _batches(self, outcome: Outcome, n_asked: int) -> tuple[Iterator[Any], Collection[int]]:
+        """The batches that a worker has made of so many, and the places of those that it left out."""
+        value = self._value(outcome)
+        if value is None:
+            return iter(()), range(n_asked)
+        return (iter(value.batches), value.lost) if isinstance(value, BatchesCut) else (iter(value), ())
+
+    def _put(self, batch: Any, place: tuple[int, int], spans: tuple[Span, ...], *, is_lost: bool) -> None:
+        self._due.append(Due(batch, place, spans, is_lost, self._untold))
+        self._untold = ()
 
     def _make_last(self) -> None:
-        if self._rest and not self._drop_last:
-            self._make_joined(self._n_planned, (-1, 0))
+        """Make a batch of the rows that are left over at the end."""
+        if self._drop_last:
+            self._rest = []
+        if self._drops_rest:
+            self._shorten_rest(sum(span.stop - span.start for span, _ in self._rest) % self._row_length)
+        if self._rest:
+            self._make_joined(self._n_planned, (self._next_index, 0))
+
+    def _shorten_rest(self, surplus: int) -> None:
+        while surplus:
+            (share, start, stop), rows = self._rest.pop()
+            kept = max(0, stop - start - surplus)
+            if kept:
+                rows = None if rows is None else rows.slice(0, kept)
+                self._rest.append(Rest(Span(share, start, start + kept), rows))
+            surplus -= stop - start - kept
+
+    def _value(self, outcome: Outcome) -> Any:
+        """What a worker gives; None if it was left out, because it raised."""
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        self._untold = (*self._untold, *outcome.bad)
+        return outcome.batch if isinstance(outcome, Finished) else None
+
+    def _tell(self, bad: tuple[BadSample, ...]) -> None:
+        if bad and self._tell_bad is not None:  # workers know the numbers of tasks only
+            self._tell_bad(tuple(replace(one, batch=self._progress.batches) for one in bad))
+
+    def _end(self) -> None:
+        account, self._account, self._untold = self._account, None, ()  # the loop may ask again
+        if account is not None:
+            account.end()
 
     def abandon(self) -> None:
         """Give up the rest of the epoch, but leave the engine for the next one."""
         self._windows_ended = True
+        self._account, self._untold, self._error = None, (), None
         self._open.clear()
         self._rest.clear()
         self._due.clear()
         self._asked.clear()
+        self._called.clear()
 
     def close(self) -> None:
         """Give up the rest of the epoch, and end the engine."""

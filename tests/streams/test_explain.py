@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace import Stream, read_text
+from headrace.sources.source import Block
 from headrace.streams.explain import mixing_score
+from headrace.streams.mix import mix
+from headrace.streams.windows import Window
 
 
 @pytest.fixture
@@ -15,44 +18,79 @@ def lines(tmp_path):
     return read_text(tmp_path, block_bytes=25)  # 4 blocks of each file
 
 
+def own(n, **options):
+    return Stream.from_blocks(range(n), lambda i: [i], **options)
+
+
 def test_what_is_read(lines):
     said = lines.map(str.upper).filter(len).explain().splitlines()
     assert said == [
-        "text: 2 files, 0.0 MiB, 8 blocks, an unknown number of rows",
+        "text: 2 files, 0.0 MiB, 8 blocks",
         "steps: Map, Filter",
-        "epoch: 8 windows of 1 block; in the natural order",
-        "rank 0: windows 0, 1, 2, 3, 4, 5, 6, 7, read by 1 workers, whoever is free",
+        "epoch: 8 windows of 1 block; in the natural order; an unknown number of rows",
+        "rank 0: windows 0, 1, 2, 3, 4, 5, 6, 7, read by the loader itself",
+    ]
+
+
+def test_one_worker_and_one_window():
+    assert own(1, counts=[3]).explain(workers=1).splitlines() == [
+        "your own: 1 block",
+        "steps: none",
+        "epoch: 1 window of 1 block; in the natural order; 3 rows",
+        "rank 0: window 0, read by one worker",
     ]
 
 
 def test_windows_and_mixing(lines):
     said = lines.shuffle(2).repeat(3).explain()
-    assert "12 windows of 2 blocks; shuffled, mixing 57% of that of a full shuffle" in said
+    assert "epoch: 12 windows of 2 blocks; shuffled, neighbours are" in said
+    assert "100% as far apart as after a full shuffle" in lines.shuffle(8).explain()
 
 
-def test_ranks():
-    said = Stream.from_blocks(range(16), lambda i: [i]).explain(workers=3, world=2).splitlines()
+def test_whole_windows_of_ranks_and_the_rows_of_what_is_left():
+    said = own(17).explain(workers=3, world=2).splitlines()
     assert said[-2:] == [
-        "rank 0: windows 0, 2, 4, 6, 8, 10, 12, 14, read by 3 workers, whoever is free",
-        "rank 1: windows 1, 3, 5, 7, 9, 11, 13, 15, read by 3 workers, whoever is free",
+        "rank 0: windows 0, 2, 4, 6, 8, 10, 12, 14 and one row in 2 of window 16, read by 3 workers, whoever is free",
+        "rank 1: windows 1, 3, 5, 7, 9, 11, 13, 15 and one row in 2 of window 16, read by 3 workers, whoever is free",
     ]
 
 
+def test_few_windows_are_shared_by_rows():
+    said = own(3).explain(world=2).splitlines()
+    assert said[-1] == "rank 1: one row in 2 of windows 0, 1, 2, read by the loader itself"
+
+
+def test_what_take_and_skip_leave():
+    assert "rank 0: windows 2, 3, " in own(6).skip(2).take(2).explain()
+    assert "epoch: 1 window of 1 block; in the natural order; 1 row" in own(4, counts=[1] * 4).take(1).explain(world=2)
+
+
 def test_many_ranks_and_windows_are_not_all_listed():
-    said = Stream.from_blocks(range(1000), lambda i: [i], counts=[1] * 1000).explain(world=10)
-    assert "1000 blocks, 1,000 rows" in said
+    said = own(1000, counts=[1] * 1000).explain(world=10)
+    assert "1,000 blocks" in said
+    assert "; 1,000 rows" in said
     assert "rank 0: windows 0, 10, 20, 30, 40, 50, 60, 70, …" in said
     assert "rank 8" not in said
-    assert said.endswith("… and 2 ranks more, every 10th window each")
+    assert said.endswith("… and 2 ranks more, likewise")
 
 
-@pytest.mark.parametrize(
-    ("n_blocks", "per_window", "score"), [(1, 1, 1.0), (0, 4, 1.0), (8, 1, 0.0), (8, 8, 1.0), (8, 99, 1.0)]
-)
-def test_mixing_lies_between_none_and_a_full_shuffle(n_blocks, per_window, score):
-    assert mixing_score(n_blocks, per_window) == score
+def test_mixes_iterables_and_packing():
+    said = mix([own(2), Stream.from_iterable([1, 2])]).pack(4).explain().splitlines()
+    assert said[:3] == [
+        "a mix of your own, an iterable, list:",
+        "  your own: 2 blocks",
+        "  an iterable, list, read by every worker, which leaves out the others' rows",
+    ]
+    assert "packing: rows of 4 tokens, over all borders of windows" in said
 
 
-def test_larger_windows_mix_better():
-    scores = [mixing_score(100, per_window) for per_window in range(1, 101)]
-    assert scores == sorted(set(scores))
+def windows_of(numbers):
+    return [Window(0, i, tuple(Block("file", n, n + 1) for n in some), i) for i, some in enumerate(numbers)]
+
+
+def test_mixing_is_measured():
+    assert mixing_score(windows_of([[0], [1], [2]])) == 0
+    assert mixing_score(windows_of([[0, 1, 2, 3]])) == pytest.approx(1)
+    assert mixing_score(windows_of([])) == 1
+    near, far = mixing_score(windows_of([[0, 1], [2, 3]])), mixing_score(windows_of([[0, 2], [1, 3]]))
+    assert 0 < near < far < 1

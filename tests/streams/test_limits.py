@@ -21,7 +21,7 @@ def windows_of(limits, lengths):
             n = len(range(n)[start:stop])
         return n
 
-    return cut_windows(limits, range(len(lengths)), count), counted
+    return dict(cut_windows(limits, range(len(lengths)), count)), counted
 
 
 @given(
@@ -72,3 +72,5 @@ def test_limits_that_make_no_sense_are_refused(limit):
         getattr(in_memory(4, 2), limit)(-1)
     with pytest.raises(ValueError, match="before repeat"):
         getattr(in_memory(4, 2).repeat(2), limit)(1)
+    with pytest.raises(ValueError, match="before pack"):
+        getattr(in_memory(4, 2).pack(2), limit)(1)

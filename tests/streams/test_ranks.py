@@ -139,3 +139,28 @@ def test_many_windows_are_dealt_and_of_few_the_rows():
     few, many = (share(in_memory(4 * n, 4), 1, 2, batch_size=2, even="allow") for n in (15, 16))
     assert [row for batch in few for row in batch] == [row for row in range(60) if row % 2 == (1 - row // 4) % 2]
     assert [row for batch in many for row in batch] == [row for row in range(64) if row // 4 % 2]
+
+
+@pytest.mark.parametrize(
+    ("even", "expected"),
+    [
+        ("drop", [[[0, 3, 6]], [[1, 4, 7]], [[2, 5, 8]]]),
+        ("pad", [[[0, 3, 6], [9]], [[1, 4, 7], [0]], [[2, 5, 8], [0]]]),
+        ("repeat", [[[0, 3, 6], [9, 0, 1]], [[1, 4, 7], [0, 1, 2]], [[2, 5, 8], [0, 1, 2]]]),
+        ("allow", [[[0, 3, 6], [9]], [[1, 4, 7]], [[2, 5, 8]]]),
+    ],
+)
+def test_what_even_means(even, expected):
+    assert shares(numbers([10], known=False), 3, batch_size=3, even=even) == expected
+
+
+@pytest.mark.parametrize("even", ["pad", "repeat"])
+def test_a_rank_without_any_row_is_filled_up(even):
+    parts = shares(numbers([3], known=True), 5, batch_size=2, even=even)
+    assert {len(batches) for batches in parts} == {1}
+    assert shares(numbers([0], known=False), 3, batch_size=2, even=even) == [[], [], []]
+
+
+def test_uneven_windows_lose_few_rows():
+    """17 windows on 2 ranks: 8 for each, and of the last one every other row."""
+    assert len(set(rows_of(shares(numbers([10] * 17, known=False), 2, batch_size=5)))) == 170

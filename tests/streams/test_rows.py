@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, own_rows, shuffle_rows
+from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
 
 DICTS = [{"n": i, "s": str(i)} for i in range(6)]
 
@@ -80,6 +80,6 @@ def test_numbers_of_rows_are_pythons_own():
 def test_rows_at_places(rows, as_columns):
     places = np.array([4, 0, 3])
     assert shuffle_rows(rows, places, as_columns=as_columns).rows() == [DICTS[4], DICTS[0], DICTS[3]]
-    shares = [own_rows(rows, rank, 4, as_columns=as_columns).rows() for rank in range(4)]
+    shares = [every_nth(rows, rank, 4, as_columns=as_columns).rows() for rank in range(4)]
     assert shares == [[DICTS[0], DICTS[4]], [DICTS[1], DICTS[5]], [DICTS[2]], [DICTS[3]]]
-    assert own_rows(rows, 0, 1, as_columns=as_columns) is rows
+    assert every_nth(rows, 0, 1, as_columns=as_columns) is rows

@@ -99,14 +99,15 @@ def test_another_batch_size_goes_on_with_the_same_row():
     assert [row for batch in other for row in batch] == list(range(3, 40))
 
 
-def test_another_batch_size_of_ranks_is_refused():
+def test_another_batch_size_of_a_rank_goes_on_with_the_same_row():
     def of_rank(batch_size):
-        return DataLoader(stream(), batch_size=batch_size, seed=1, shard=(0, 2))
+        return DataLoader(stream(), batch_size=batch_size, seed=1, shard=(0, 2), collate_fn=list)
 
-    loader = of_rank(2)
-    next(iter(loader))
-    with pytest.raises(StateError, match="batch_size"):
-        of_rank(4).load_state_dict(loader.state_dict())
+    loader, other = of_rank(2), of_rank(3)
+    batches = iter(loader)
+    next(batches)
+    other.load_state_dict(loader.state_dict())
+    assert [row for batch in other for row in batch] == [row for batch in batches for row in batch]
 
 
 def own_generator(rows):
@@ -133,3 +134,33 @@ def test_every_row_of_every_epoch_draws_other_numbers():
     assert len(set(drawn)) == len(drawn) == 80
     loader.set_epoch(0)
     assert list(loader) == drawn[:40]
+
+
+def noted_blocks(read):
+    def read_block(block):
+        read.append(block)
+        return range(4 * block, 4 * block + 4)
+
+    return headrace.Stream.from_blocks(list(range(10)), read_block, counts=[4] * 10)
+
+
+@pytest.mark.parametrize("shard", [None, (1, 2)])
+def test_seek_does_not_read_what_lies_before(shard):
+    def make(read):
+        return DataLoader(noted_blocks(read).shuffle(2), batch_size=3, collate_fn=list, seed=1, shard=shard)
+
+    batches = list(make([]))
+    for at in (0, 3, len(batches)):
+        read = []
+        loader = make(read)
+        loader.seek(at)
+        assert list(loader) == batches[at:]
+        if shard is None:
+            assert len(read) <= 10 - at * 3 // 8 * 2
+
+
+def test_the_epoch_after_a_seek_is_whole():
+    loader = make()
+    loader.seek(10)
+    assert len(list(loader)) == 4
+    assert len(list(loader)) == 14

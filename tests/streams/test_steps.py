@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.rows import ArrayRows, ObjectRows
-from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Pack
+from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows
+from headrace.streams.steps import Filter, FlatMap, Map, MapBatches
+from headrace.streams.tokens import Packing, Tokens
+
+
+def refuse_row(index, row, error):
+    raise error
 
 
 def inverse(n):
@@ -29,17 +35,37 @@ def up_to(n):
 )
 def test_steps_of_rows(step, made, keeps_count):
     assert step.keeps_count is keeps_count
-    assert step.apply(ObjectRows([1, 2, 3]), None).rows() == made
+    assert step.is_by_row
+    assert step.apply(ObjectRows([1, 2, 3]), refuse_row).rows() == made
     with pytest.raises(ZeroDivisionError):
-        step.apply(ObjectRows([1, 0, 2, 3]), None)
+        step.apply(ObjectRows([1, 0, 2, 3]), refuse_row)
     bad = []
-    assert step.apply(ObjectRows([1, 0, 2, 3]), lambda row, error: bad.append((row, type(error)))).rows() == made
-    assert bad == [(0, ZeroDivisionError)]
+
+    def note(index, row, error):
+        bad.append((index, row, type(error)))
+
+    assert step.apply(ObjectRows([0, 1, 0, 2, 3, 0]), note).rows() == made
+    assert bad == [(0, 0, ZeroDivisionError), (2, 0, ZeroDivisionError), (5, 0, ZeroDivisionError)]
+
+
+@pytest.mark.parametrize("step", [Map, Filter, FlatMap])
+def test_a_function_that_raises_stop_iteration_ends_nothing(step):
+    def stop_at_2(n):
+        if n == 2:
+            raise StopIteration
+        return [n]
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        step(stop_at_2).apply(ObjectRows([1, 2, 3]), refuse_row)
+    bad = []
+    rows = step(stop_at_2).apply(ObjectRows([1, 2, 3]), lambda index, row, error: bad.append(row)).rows()
+    assert len(rows) == 2
+    assert bad == [2]
 
 
 def test_batches_of_a_window():
     rows = ArrayRows({"n": list(range(5))})
-    assert MapBatches(lambda columns: {"n": columns["n"][:1]}, 2).apply(rows, None).rows() == [
+    assert MapBatches(lambda columns: {"n": columns["n"][:1]}, 2).apply(rows, refuse_row).rows() == [
         {"n": 0},
         {"n": 2},
         {"n": 4},
@@ -55,15 +81,31 @@ def test_a_batch_that_raises_is_left_out_as_a_whole():
     bad = []
     step = MapBatches(refuse, 2)
     rows = ArrayRows({"n": list(range(5))})
-    assert [row["n"] for row in step.apply(rows, lambda where, error: bad.append(where)).rows()] == [0, 1, 4]
-    assert bad == ["rows 2 to 3 of the window"]
+    assert [row["n"] for row in step.apply(rows, lambda index, row, error: bad.append((index, row))).rows()] == [
+        0,
+        1,
+        4,
+    ]
+    assert bad == [(2, {"n": [2, 3]})]
     with pytest.raises(ValueError, match="refused"):
-        step.apply(rows, None)
+        step.apply(rows, refuse_row)
 
 
 @given(sequences=st.lists(st.lists(st.integers(), max_size=7), max_size=7), length=st.integers(1, 9))
 def test_packing_loses_nothing(sequences, length):
-    rows = Pack(length).apply(ObjectRows(sequences), None).rows()
+    rows = Packing(length).rows(Tokens.of(sequences))
     assert [token for row in rows for token in row] == [token for sequence in sequences for token in sequence]
     assert all(len(row) == length for row in rows[:-1])
     assert all(rows)
+
+
+def test_arrays_are_packed_into_arrays():
+    rows = Packing(3).rows(Tokens.of([np.arange(4), np.arange(2)]))
+    assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 0, 1]]
+    assert all(isinstance(row, np.ndarray) for row in rows)
+
+
+def test_packing_goes_on_with_what_was_left_over():
+    rows, rest = Packing(3).split(Tokens([1]), JoinedRows([Tokens([2, 3]), Tokens([4])]))
+    assert rows == [[1, 2, 3]]
+    assert rest.rows() == [4]

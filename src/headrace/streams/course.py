@@ -1,135 +1,188 @@
-"""The epochs of a stream: which windows a rank reads, from which row on, and how many batches it gives."""
+"""The epochs of a stream: where a rank begins and goes on, how many batches it gives, and what its state says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, islice, repeat
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.base.errors import StateError
 from headrace.base.progress import Progress
 from headrace.base.state import check_equal
-from headrace.order.shard import Shard
-from headrace.streams.fetch import WindowRef
-from headrace.streams.stream import Recipe
+from headrace.streams.counts import RowCounts
+from headrace.streams.dealing import Item, Pool, left_over
+from headrace.streams.recipe import PlannedSource, Recipe
+from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
+
+_MOST_FILES = 100  # that are listed in a state; of more, only their number is
 
 
 class WindowCourse:
-    """The windows of one rank, epoch by epoch.
+    """The windows of one rank, epoch by epoch."""
 
-    Args:
-        count: reads a window and counts its rows; needed where ranks must agree, and nobody knows.
-        batch_size: None for single rows.
-        seed: of the loader; None for the stream's own.
-    """
+    def __init__(self, loading: Loading) -> None:
+        self.loading = loading
+        self.counts = RowCounts(loading.recipe, skips=loading.skips)
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        count: Callable[[WindowRef], int],
-        *,
-        batch_size: int | None,
-        drop_last: bool,
-        seed: int | None,
-        shard: Shard,
-    ) -> None:
-        self._recipe = recipe
-        self._size = batch_size or 1
-        self._batch_size = batch_size
-        self._drop_last = drop_last
-        self._seed = seed
-        self._shard = shard
-        self._count_rows = count
-        self._counts: dict[WindowRef, int] = {}
-
-    def begin(self, progress: Progress) -> Iterator[WindowRef]:
-        own = self._windows_of(self._shard.rank, progress.epoch)
-        first, _ = progress.start.get("place", (0, 0))
-        left = iter([window for window in own if 0 <= first <= window.number])
-        if self._shard.world > 1 and self._shard.even in ("pad", "repeat") and any(map(self._count, own)):
-            return chain(left, chain.from_iterable(repeat(own)))
-        return left
-
-    def _windows_of(self, rank: int, epoch: int) -> list[WindowRef]:
-        """Every `world`-th window; or every `world`-th row of all, where windows are too few to be shared evenly."""
-        windows = self._recipe.windows(self._recipe.plan(self._seed, epoch))
-        world = self._shard.world
-        if len(windows) < _FEWEST_PER_RANK * world:
-            # Which rank begins goes round, too: else the first one had the only row of every window.
-            return [WindowRef(epoch, number, cuts, (rank - number) % world, world) for number, cuts in windows.items()]
-        return [WindowRef(epoch, number, cuts) for number, cuts in islice(windows.items(), rank, None, world)]
-
-    def most_batches(self, epoch: int) -> int | None:
-        """How many batches this rank gives, where the others' numbers matter; None if it gives all that it has."""
-        if self._shard.world == 1 or self._shard.even == "allow":
-            return None
-        batches = [self._batches_of(rank, epoch) for rank in range(self._shard.world)]
-        return min(batches) if self._shard.even == "drop" else max(batches)
-
-    def _batches_of(self, rank: int, epoch: int) -> int:
-        n = sum(map(self._count, self._windows_of(rank, epoch)))
-        return n // self._size if self._drop_last else -(-n // self._size)
-
-    def _count(self, window: WindowRef) -> int:
-        """How many rows a window has in the end; read if nobody knows."""
-        recipe = self._recipe
-        if window not in self._counts:
-            blocks = recipe.plan(self._seed, window.epoch).window(window.number).blocks
-            known = [block.rows for block in blocks]
-            if window.cuts or None in known or not all(step.keeps_count for step in recipe.steps):
-                self._counts[window] = self._count_rows(window)
-            else:
-                n = sum(rows for rows in known if rows is not None)
-                self._counts[window] = max(0, -(-(n - window.first) // window.world))
-        return self._counts[window]
+    def begin(self, progress: Progress) -> RankShares:
+        """The shares of an epoch, from where its `start` was saved."""
+        start = progress.start
+        index, _ = start.get("place", (0, 0))
+        shares = RankShares(self.loading, self.counts, progress.epoch, _pool_of(start), index)
+        if shares.dispatcher is not None and start.get("iterator") is not None:
+            shares.dispatcher.go_to(start["iterator"])
+        return shares
 
     def n_batches(self, epoch: int) -> int:
         """How many batches this rank gives.
 
         Raises:
-            TypeError: it is not known without reading.
+            TypeError: it is not known without reading, or there is no end.
         """
-        if self._recipe.known_rows() is None:
-            raise TypeError("The number of rows of this stream is not known without reading it: count() does that.")
-        limit = self.most_batches(epoch)
-        return self._batches_of(self._shard.rank, epoch) if limit is None else limit
+        shares, loading = self._unread(epoch), self.loading
+        try:
+            if shares.windows.n_windows is None:
+                raise UnknownCountError
+            n_rows = sum(shares.count(list(shares.even(loading.shard.rank))))
+        except UnknownCountError:
+            raise TypeError(
+                "The number of rows of this stream is not known without reading it: count() does that."
+            ) from None
+        packing = loading.recipe.packing
+        if packing is not None and packing.drops_rest:
+            n_rows -= n_rows % packing.length
+        return n_rows // loading.batch_rows if loading.drop_last else -(-n_rows // loading.batch_rows)
 
     def restore(self, start: Mapping[str, Any]) -> None:
         """Nothing lasts longer than an epoch."""
 
     def save(self, progress: Progress) -> dict[str, Any]:
-        saved: dict[str, Any] = {"described": self._described()}
+        shard = self.loading.shard
+        saved: dict[str, Any] = {"described": self._described(), "shard": [shard.rank, shard.world]}
         place = progress.start.get("place") if progress.place is None else progress.place
-        if not progress.is_over and place is not None:
-            saved["place"] = list(place)
-        return saved
+        if progress.is_over or place is None:
+            return saved
+        saved["place"] = list(place)
+        if "pool" in progress.start:
+            saved["pool"] = progress.start["pool"]
+        dispatcher = getattr(progress.keys, "dispatcher", None)
+        state = None if dispatcher is None else dispatcher.state_at(place[0])
+        return saved if state is None else {**saved, "iterator": state}
 
     def _described(self) -> dict[str, Any]:
-        recipe = self._recipe
-        files = [[file.path, file.size, file.version] for file in recipe.source.versions()]
-        return {
-            "seed": self._seed,
-            "shard": [self._shard.rank, self._shard.world],
-            "batch_size": self._batch_size if self._shard.world > 1 else "any",
-            "n_blocks": len(recipe.source.blocks()),
-            "files": files if len(files) <= _MOST_FILES else len(files),
-            "shuffle": None if recipe.shuffle is None else [recipe.shuffle.blocks, recipe.shuffle.seed],
-            "steps": [type(step).__name__ for step in recipe.steps],
-            "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
-            "rounds": recipe.rounds,
-        }
+        return {"seed": self.loading.seed, "skips": self.loading.skips, **_describe(self.loading.recipe)}
 
     def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
         check_equal(start["described"], self._described())
         if is_edge or "discard" in start:
             return
-        window, row = start["place"]
-        if type(window) is not int or type(row) is not int or row < 0:
-            raise StateError(f"The state is damaged: place must be two ints, got {start['place']!r}.")
+        shard = self.loading.shard
+        if start["shard"] != [shard.rank, shard.world]:
+            raise StateError(
+                f"The state is that of rank {start['shard'][0]} of {start['shard'][1]}, and this is rank {shard.rank} "
+                f"of {shard.world}. Pass the states of all ranks, as a list: then what is left is dealt anew."
+            )
+        _check_place(start["place"])
+        _pool_of(start)
 
     def seek(self, batch: int) -> dict[str, Any]:
         return {"described": self._described(), "discard": batch}
 
+    def seek_in(self, epoch: int, batch: int) -> dict[str, Any]:
+        """The place before a batch, as if it were saved: found by arithmetic, if the numbers of rows are known."""
+        shares = self._unread(epoch)
+        shard, rows = self.loading.shard, batch * self.loading.batch_rows
+        found = {"described": self._described(), "shard": [shard.rank, shard.world]}
+        try:
+            index = 0
+            for index, share in enumerate(shares.even(shard.rank)):
+                [n_rows] = shares.count([share])
+                if rows < n_rows:
+                    return {**found, "place": [index, rows]}
+                rows -= n_rows
+        except UnknownCountError:
+            return self.seek(batch)
+        return {**found, "place": [index + 1, 0]}
 
-_FEWEST_PER_RANK = 8  # windows
-_MOST_FILES = 100  # that are listed in a state; of more, only their number is
+    def gather(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The state of this rank; where there were more or fewer ranks, its part of what all of them have left.
+
+        Guarantees: every row that no rank had given is given once.
+
+        Raises:
+            StateError: the states are not those of all ranks of one run, or of another stream.
+        """
+        shard, world = self.loading.shard, len(states)
+        courses = [state["course"] for state in states]
+        if world == 1 and courses[0].get("shard") != [0, 1]:
+            return states[0]  # of this rank, as is checked elsewhere
+        _check_ranks(states)
+        courses.sort(key=lambda course: course["shard"])
+        for course in courses:
+            check_equal(course["described"], self._described())
+        if world == shard.world:
+            return next(state for state in states if state["course"]["shard"][0] == shard.rank)
+        return {
+            **states[0],
+            "errors": sum(state["errors"] for state in states),
+            "batches": max(state["batches"] for state in states),
+            "course": self._left_of(courses, states[0]["epoch"]),
+        }
+
+    def _left_of(self, courses: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, Any]:
+        """What the courses of all ranks have left."""
+        shard, world = self.loading.shard, len(courses)
+        left = {"described": self._described(), "shard": [shard.rank, shard.world]}
+        places = [course.get("place", [0, 0]) for course in courses]
+        if places == [[0, 0]] * world and "pool" not in courses[0]:
+            return left
+        for place in places:
+            _check_place(place)
+        loading = replace(self.loading, shard=replace(shard, rank=0, world=world))
+        pool = _pool_of(courses[0]) or Pool()
+        shares = RankShares(loading, self.counts, epoch, pool)
+        rest = left_over(pool, [shares.deal(rank) for rank in range(world)], places)
+        return {**left, "place": [0, 0], "pool": {"left": list(map(list, rest.left)), "frontier": rest.frontier}}
+
+    def _unread(self, epoch: int) -> RankShares:
+        """The shares of an epoch, for somebody who must not read."""
+        shares = RankShares(self.loading, self.counts, epoch)
+        shares.ask = refuse_to_count
+        return shares
+
+
+def _describe(recipe: Recipe) -> dict[str, Any]:
+    source = recipe.source
+    files = [[file.path, file.size, file.version] for file in source.versions()]
+    parts = [_describe(part) for part in getattr(source, "recipes", ())]
+    return {
+        "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
+        "files": files if len(files) <= _MOST_FILES else len(files),
+        "shuffle": None if recipe.shuffle is None else [recipe.shuffle.blocks, recipe.shuffle.seed],
+        "steps": [type(step).__name__ for step in recipe.steps],
+        "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
+        "rounds": recipe.rounds,
+        "packing": None if recipe.packing is None else recipe.packing.length,
+        "mix": [source.describe(), source.seed, parts] if parts else None,
+    }
+
+
+def _pool_of(start: Mapping[str, Any]) -> Pool | None:
+    pool = start.get("pool")
+    return None if pool is None else Pool(tuple(Item(*item) for item in pool["left"]), pool["frontier"])
+
+
+def _check_place(place: Any) -> None:
+    index, row = place
+    if type(index) is not int or type(row) is not int or min(index, row) < 0:
+        raise StateError(f"The state is damaged: place must be two ints of at least 0, got {place!r}.")
+
+
+def _check_ranks(states: Sequence[Mapping[str, Any]]) -> None:
+    ranks = sorted(state["course"]["shard"] for state in states)
+    if ranks != [[rank, len(states)] for rank in range(len(states))]:
+        raise StateError(f"There must be one state of each rank, got those of [rank, number of ranks] {ranks}.")
+    if len({state["epoch"] for state in states}) > 1:
+        raise StateError(f"The ranks are in different epochs: {[state['epoch'] for state in states]}.")
+    if any(state["course"].get("pool") != states[0]["course"].get("pool") for state in states):
+        raise StateError("The states are of different runs: what was left to be dealt differs.")

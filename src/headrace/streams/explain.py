@@ -2,65 +2,138 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import Any
 
-if TYPE_CHECKING:
-    from headrace.streams.stream import Recipe
+import numpy as np
+
+from headrace.order.shard import Shard
+from headrace.streams.counts import RowCounts
+from headrace.streams.dealing import Deal
+from headrace.streams.mixing import MixSource
+from headrace.streams.recipe import PlannedSource, Recipe
+from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
+from headrace.streams.windows import EpochWindows, Share, Window
 
 _MOST_SHOWN = 8
+_SAMPLED = 2**12  # windows, to measure how well rows are mixed
 
 
-def explain(recipe: Recipe, *, workers: int, world: int) -> str:
-    """A few lines of text.
+def explain(recipe: Recipe, counts: RowCounts, *, workers: int, world: int) -> str:
+    """A few lines of text. Reads no data, unless `take`, `skip` or a mix need numbers of rows.
 
     Args:
-        workers: how many are supposed; batches do not depend on it.
+        workers: of each rank, as supposed.
         world: how many ranks are supposed.
     """
-    blocks = recipe.source.blocks()
-    plan = recipe.plan(None, 0)
-    files = list(dict.fromkeys(block.path for block in blocks))
-    n_bytes = sum(block.n_bytes for block in blocks)
-    known = recipe.known_rows()
+    shares = RankShares(Loading(recipe, 1, False, None, Shard(0, world, "allow")), counts, 0)
     lines = [
-        f"{recipe.source.describe().get('format', 'data')}: {len(files)} files, {n_bytes / 2**20:,.1f} MiB, "
-        f"{len(blocks)} blocks, {'an unknown number of' if known is None else f'{known:,}'} rows",
+        *_sources(recipe),
         f"steps: {', '.join(type(step).__name__ for step in recipe.steps) or 'none'}",
-        f"epoch: {len(plan)} windows of {_per_window(recipe)}; {_mixing(recipe)}",
+        f"epoch: {_epoch(shares, recipe)}; {_mixing(shares, recipe)}; {_rows(shares)}",
     ]
-    for rank in range(min(world, _MOST_SHOWN)):
-        own = range(rank, len(plan), world)
-        lines.append(f"rank {rank}: windows {_shown(own)}, read by {max(1, workers)} workers, whoever is free")
+    if recipe.packing is not None:
+        lines.append(f"packing: rows of {recipe.packing.length} tokens, over all borders of windows")
+    return "\n".join([*lines, *_ranks(shares, workers, world)])
+
+
+def _sources(recipe: Recipe, indent: str = "") -> list[str]:
+    source = recipe.source
+    kind = source.describe().get("format", "data")
+    if isinstance(source, MixSource):
+        parts = [line for part in source.recipes for line in _sources(part, indent + "  ")]
+        return [f"{indent}{kind}:", *parts]
+    if isinstance(source, PlannedSource):
+        return [f"{indent}{kind}, read by {_readers(source)}"]
+    blocks = source.blocks()
+    files = len(source.versions())
+    n_bytes = sum(block.n_bytes for block in blocks)
+    size = f"{_number(files, 'file')}, {n_bytes / 2**20:,.1f} MiB, " if files else ""
+    return [f"{indent}{kind}: {size}{_number(len(blocks), 'block')}"]
+
+
+def _readers(source: Any) -> str:
+    return "every worker, which leaves out the others' rows" if source.shard == "stride" else "the loader's process"
+
+
+def _epoch(shares: RankShares, recipe: Recipe) -> str:
+    n = shares.windows.n_windows
+    per_window = 1 if recipe.shuffle is None else recipe.shuffle.blocks
+    number = "nobody knows how many windows" if n is None else _number(n, "window")
+    return f"{number} of {_number(per_window, 'block')}"
+
+
+def _rows(shares: RankShares) -> str:
+    n = _known_rows(shares)
+    return "an unknown number of rows" if n is None else _number(n, "row")
+
+
+def _known_rows(shares: RankShares) -> int | None:
+    if shares.windows.n_windows is None:
+        return None
+    ask, shares.ask = shares.ask, refuse_to_count
+    try:
+        return sum(shares.count(list(map(Share, shares.windows))))
+    except UnknownCountError:
+        return None
+    finally:
+        shares.ask = ask
+
+
+def _ranks(shares: RankShares, workers: int, world: int) -> list[str]:
+    who = f"read by {_number(workers, 'worker')}, whoever is free" if workers > 1 else "read by one worker"
+    who = who if workers else "read by the loader itself"
+    shown = range(min(world, _MOST_SHOWN))
+    lines = [f"rank {rank}: {_dealt(shares.deal(rank), shares.windows, world)}, {who}" for rank in shown]
     if world > _MOST_SHOWN:
-        lines.append(f"… and {world - _MOST_SHOWN} ranks more, every {world}th window each")
-    return "\n".join(lines)
+        lines.append(f"… and {world - _MOST_SHOWN} ranks more, likewise")
+    return lines
 
 
-def _per_window(recipe: Recipe) -> str:
-    n = 1 if recipe.shuffle is None else recipe.shuffle.blocks
-    return "1 block" if n == 1 else f"{n} blocks"
+def _dealt(deal: Deal, windows: EpochWindows, world: int) -> str:
+    """Which windows a rank gets, or of which the rows."""
+    items = [item for _, item in islice(deal, _MOST_SHOWN + 1)]
+    whole = [windows.window(item.place).number for item in items if item.step == 1]
+    shared = [windows.window(item.place).number for item in items if item.step > 1]
+    texts = []
+    if whole:
+        texts.append(f"{'window' if len(whole) == 1 else 'windows'} {_shown(whole)}")
+    if shared:
+        texts.append(f"one row in {world} of {'window' if len(shared) == 1 else 'windows'} {_shown(shared)}")
+    return " and ".join(texts) or "nothing"
 
 
-def _shown(numbers: range) -> str:
+def _shown(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:_MOST_SHOWN]))
-    return f"{shown}, …" if len(numbers) > _MOST_SHOWN else shown or "none"
+    return f"{shown}, …" if len(numbers) > _MOST_SHOWN else shown
 
 
-def _mixing(recipe: Recipe) -> str:
-    """How well neighbours in the data are spread: the mean distance of two rows of a window, against a full shuffle.
+def _number(n: int, name: str) -> str:
+    return f"{n:,} {name}{'' if n == 1 else 's'}"
 
-    Rows of one block stay together; those of different blocks of a window are from anywhere. Of two rows of a window of
-    w blocks, 1 / w of the pairs are of the same block.
-    """
+
+def _mixing(shares: RankShares, recipe: Recipe) -> str:
     if recipe.shuffle is None:
         return "in the natural order"
-    n_blocks = len(recipe.source.blocks())
-    score = mixing_score(n_blocks, recipe.shuffle.blocks)
-    return f"shuffled, mixing {score:.0%} of that of a full shuffle"
+    score = mixing_score(list(islice(shares.windows, _SAMPLED)))
+    return f"shuffled, neighbours are {score:.0%} as far apart as after a full shuffle"
 
 
-def mixing_score(n_blocks: int, per_window: int) -> float:
-    """How much of a full shuffle's mixing a window gives: 1 if all blocks are in one window, 0 if each has its own."""
-    if n_blocks <= 1:
+def mixing_score(windows: list[Window]) -> float:
+    """How far apart rows are in the data that follow each other in an epoch, against a full shuffle: 1 is as far.
+
+    Measured in blocks, over the windows of the epoch as they are: two neighbours of a window are rows of any two of its
+    blocks.
+    """
+    numbers = sorted({(block.path, str(block.start)) for window in windows for block in window.blocks})
+    if len(numbers) <= 1:
         return 1.0
-    return (1 - 1 / min(per_window, n_blocks)) / (1 - 1 / n_blocks)
+    order = {key: i for i, key in enumerate(numbers)}
+    return float(np.mean([_spread([order[b.path, str(b.start)] for b in w.blocks], len(order)) for w in windows]))
+
+
+def _spread(places: list[int], n: int) -> float:
+    """The mean distance of two rows of these blocks, as a fraction of that of two rows of any of n blocks."""
+    spots = np.array(places)
+    distance = float(np.abs(spots[:, None] - spots[None, :]).mean())
+    return distance / ((n * n - 1) / (3 * n))

@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
-from headrace.streams.limits import Cuts
-from headrace.streams.rows import JoinedRows, ObjectRows, own_rows
-from headrace.streams.steps import OnBadRow
-from headrace.streams.stream import Recipe
-from headrace.streams.windows import WindowPlan
+from headrace.streams.messages import (
+    BatchesCut,
+    Counted,
+    CountRows,
+    CutBatches,
+    JoinBatch,
+    ReadWindow,
+    SendEdges,
+    WindowRead,
+)
+from headrace.streams.reading import ReadRows, WindowReader
+from headrace.streams.recipe import Recipe
+from headrace.streams.rows import JoinedRows, ObjectRows
+from headrace.streams.steps import BadRow
+from headrace.streams.tokens import Tokens
+from headrace.streams.windows import Share
 
 _MOST_KEPT = 8  # windows; one that was forgotten is read again
 _BATCHES_FROM = 2**48  # the places of batches, from which random numbers are keyed, begin after those of windows
 
 
-class WindowRef(NamedTuple):
-    """A window of an epoch, of which some rows may be cut off.
-
-    Attributes:
-        first: where windows are too few to be shared, a rank has every `world`-th row of all, beginning with this one.
-    """
-
-    epoch: int
-    number: int
-    cuts: Cuts = ()
-    first: int = 0
-    world: int = 1
-
-
-class ReadWindow(NamedTuple):
-    """Read a window and tell how many rows it has."""
-
-    window: WindowRef
-
-
-class CutBatches(NamedTuple):
-    """Make batches of `size` rows, from row `start` to row `stop` of a window.
-
-    Attributes:
-        number: of the first of them in the epoch, by which random numbers are keyed.
-    """
-
-    window: WindowRef
-    start: int
-    stop: int
-    size: int
-    number: int
-
-
-class SendEdges(NamedTuple):
-    """Send the rows from `first` to `head` and those from `tail` on as they are, and forget the window."""
-
-    window: WindowRef
-    first: int
-    head: int
-    tail: int
-
-
 class WindowFetcher:
-    """Answers the three messages. A window is a function of its number and epoch, so any worker finds the same in it.
+    """Answers the messages of the loop. A window tells all that is needed to read it, so any worker can.
 
     Args:
         collate: makes a batch of a list of rows, or of columns if the recipe says so.
         is_single: whether it makes single rows, instead.
-        on_bad: hears of rows that are left out; if None, they raise.
+        on_bad: hears of rows and batches that are left out, each once; if None, they raise.
     """
 
     def __init__(
@@ -79,74 +47,118 @@ class WindowFetcher:
         recipe: Recipe,
         collate: Callable[[Any], Any],
         *,
-        seed: int | None,
         randomness: SampleRandomness,
+        seed: int | None = None,
         is_single: bool = False,
-        on_bad: OnBadRow | None = None,
+        on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:
         self._recipe = recipe
         self._collate = collate
-        self._seed = seed
         self._randomness = randomness
         self._is_single = is_single
         self._on_bad = on_bad
-        self._plan: tuple[int, WindowPlan] | None = None
-        self._kept: OrderedDict[WindowRef, Chunk] = OrderedDict()
+        self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
+        self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
 
     def fetch(self, keys: Any) -> Any:
         match keys:
-            case ReadWindow(window):
-                return len(self._rows(window))
-            case CutBatches(window, start, stop, size, number):
-                rows = self._rows(window)
-                parts = [rows.slice(i, i + size) for i in range(start, stop, size)]
-                made = [self._try(part, window.epoch, i) for i, part in enumerate(parts, number)]
-                return [batch for (batch,) in filter(None, made)]
-            case SendEdges(window, first, head, tail):
-                rows = self._rows(window)
-                del self._kept[window]
-                return self._plain(rows.slice(first, head)), self._plain(rows.slice(tail, len(rows)))
+            case ReadWindow(share):
+                return self._read(share)
+            case CutBatches(share, start, stop, size, number):
+                return self._cut(self._rows(share), start, stop, size, (share.window.epoch, number))
+            case SendEdges(share, first, head, tail):
+                rows = self._rows(share)
+                self._kept.pop(_identity(share), None)
+                return self._sendable(rows.slice(first, head), rows.slice(tail, len(rows)))
+            case CountRows():
+                return self._count(keys)
+            case JoinBatch(spans, number):
+                rows = JoinedRows([self._rows(share).slice(start, stop) for share, start, stop in spans])
+                return self._cut(rows, 0, len(rows), len(rows), (spans[0].share.window.epoch, number))
 
-    def _try(self, rows: Chunk, epoch: int, number: int) -> tuple[Any] | None:
-        """The batch, in a tuple; None if it is to be left out."""
+    def _read(self, share: Share) -> WindowRead:
         try:
-            return (self.collate(rows, epoch, number),)
+            read = self._reader.read(share)
         except Exception as error:
             if self._on_bad is None:
                 raise
-            self._on_bad(f"batch {number}", error)
-            return None
+            read = ReadRows(JoinedRows([]), ((BadRow(share.window.where()), error),))
+        if self._on_bad is not None and not share.is_again:
+            for row, reason in read.bad:
+                self._on_bad(row, reason)
+        self._keep(share, read.rows)
+        return WindowRead(len(read.rows), read.is_last)
+
+    def _count(self, request: CountRows) -> Counted:
+        try:
+            return self._reader.count(request)
+        except Exception:
+            if self._on_bad is None:
+                raise
+            return Counted(0)  # whoever reads it will say why
+
+    def _rows(self, share: Share) -> Chunk:
+        """The rows of a share, which are most likely still there. What is bad in it was told before."""
+        if _identity(share) not in self._kept:
+            self._keep(share, self._reader.read(share).rows)
+        return self._kept[_identity(share)]
+
+    def _keep(self, share: Share, rows: Chunk) -> None:
+        self._kept[_identity(share)] = rows
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _cut(self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]) -> list[Any] | BatchesCut:
+        epoch, number = first
+        batches: list[Any] = []
+        lost = []
+        for i, row in enumerate(range(start, stop, size)):
+            try:
+                batches.append(self.collate(rows.slice(row, row + size), epoch, number + i))
+            except Exception as error:
+                if self._on_bad is None:
+                    raise
+                self._on_bad(BadRow(f"batch {number + i}"), error)
+                lost.append(i)
+        return BatchesCut(batches, tuple(lost)) if lost else batches  # a list of lists of strings is sent in no time
 
     def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
         """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
 
         def make() -> Any:
             self._randomness.enter_batch()
-            if self._is_single:
-                return self._collate(rows.rows()[0])
-            return self._collate(_own_columns(rows) if self._recipe.as_columns else rows.rows())
+            return self._collate(samples)
 
+        samples = self._samples(rows)
+        if not self._recipe.draws_in_collate:
+            return self._collate(samples)
         return self._randomness.make(Place(epoch, number + _BATCHES_FROM, 0), make)
 
+    def _samples(self, rows: Chunk) -> Any:
+        """What is collated."""
+        if self._recipe.packing is not None:
+            rows = ObjectRows(self._recipe.packing.rows(rows))
+        if self._is_single:
+            return rows.rows()[0]
+        return _own_columns(rows) if self._recipe.as_columns else rows.rows()
+
+    def _sendable(self, head: Chunk, tail: Chunk) -> tuple[Chunk, Chunk] | None:
+        """What can be sent to another process, whatever library the rows come from; None if nothing can."""
+        edges = self._plain(head), self._plain(tail)
+        try:
+            pickle.dumps(edges)
+        except Exception:  # noqa: BLE001 (whatever the rows raise)
+            return None
+        return edges
+
     def _plain(self, rows: Chunk) -> Chunk:
-        """What can be sent to another process, whatever library the rows come from."""
+        if self._recipe.packing is not None:
+            return rows if isinstance(rows, Tokens) else JoinedRows([rows])
         return JoinedRows([rows]) if self._recipe.as_columns else ObjectRows(rows.rows())
 
-    def _rows(self, window: WindowRef) -> Chunk:
-        if window not in self._kept:
-            place = Place(window.epoch, window.number, 0)
-            self._kept[window] = self._randomness.make(place, partial(self._read, window))
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
-        return self._kept[window]
 
-    def _read(self, window: WindowRef) -> Chunk:
-        self._randomness.enter_batch()
-        epoch, number, cuts, first, world = window
-        if self._plan is None or self._plan[0] != epoch:
-            self._plan = (epoch, self._recipe.plan(self._seed, epoch))
-        rows = self._recipe.read(self._plan[1].window(number), cuts, self._on_bad)
-        return own_rows(rows, first, world, as_columns=self._recipe.as_columns)
+def _identity(share: Share) -> tuple[Any, ...]:
+    return (share.window.key, *share[1:])
 
 
 def _own_columns(rows: Chunk) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class OwnSource:
         if counts is not None and len(counts) != len(blocks):
             raise ValueError(f"counts must be one for each of the {len(blocks)} blocks, got {len(counts)}.")
         known: Sequence[int | None] = [None] * len(blocks) if counts is None else counts
-        self._blocks = [Block(str(block), block, None, rows) for block, rows in zip(blocks, known, strict=True)]
+        self._keys = list(blocks)
+        self._blocks = [Block(str(key), i, None, n) for i, (key, n) in enumerate(zip(self._keys, known, strict=True))]
         self._read = read
 
     def blocks(self) -> Sequence[Block]:
@@ -40,7 +41,7 @@ class OwnSource:
         return []
 
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
-        rows = islice(self._read(block.start), first_row, None)
+        rows = islice(self._read(self._keys[block.start]), first_row, None)
         while objects := list(islice(rows, _ROWS_AT_ONCE)):
             yield ObjectRows(objects)
 

@@ -10,33 +10,66 @@ from headrace.streams.stream import Recipe, Stream
 
 # A source is imported when it is asked for: what they need is slow to import, and few need them all.
 if TYPE_CHECKING:
+    from headrace.sources.cache import CacheLike
     from headrace.sources.files import Paths
+    from headrace.sources.retry import Retries
 
 Rows: TypeAlias = Literal["dicts", "columns"]
 
 
-def read_text(paths: Paths, *, whole_files: bool = False, **options: Any) -> Stream:
-    """A stream of the lines of text files, without their newlines; or of whole files.
+def read_text(
+    paths: Paths,
+    *,
+    words: bool = False,
+    whole_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
+    **options: Any,
+) -> Stream:
+    """A stream of the lines of text files, without their newlines; or of their words, or of whole files.
 
     Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`). Gzip,
     zstd, bz2 and xz are found by the suffix.
 
     Args:
-        options: encoding, errors, compression, block_bytes, max_record_bytes, storage_options; see `FileOptions`.
+        words: whether rows are words, which is twice as fast as to split lines by `flat_map(str.split)`.
+        whole_files: whether rows are files.
+        storage_options: for fsspec: credentials, endpoints, headers.
+        retries: how often to try again what a store fails to do.
+        cache: where to keep what was read from stores: a `Cache`, or its folder; None goes by the environment variable
+            HEADRACE_CACHE, and False means nowhere.
+        options: encoding, errors, compression, block_bytes, max_record_bytes; see `FileOptions`.
+
+    Raises:
+        ValueError: `words` and `whole_files` exclude each other.
     """
+    from headrace.sources.access import make_access
     from headrace.sources.file_source import FileOptions
-    from headrace.sources.text import TextSource, WholeTextSource
+    from headrace.sources.text import TextSource, WholeTextSource, WordSource
 
-    source = WholeTextSource if whole_files else TextSource
-    return Stream(Recipe(source(paths, FileOptions(**options))))
+    if words and whole_files:
+        raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
+    source = WordSource if words else WholeTextSource if whole_files else TextSource
+    access = make_access(storage_options, retries, cache)
+    return Stream(Recipe(source(paths, FileOptions(access=access, **options))))
 
 
-def read_jsonl(paths: Paths, **options: Any) -> Stream:
+def read_jsonl(
+    paths: Paths,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
+    **options: Any,
+) -> Stream:
     """A stream of JSON values, one per line. Paths and options are those of `read_text`."""
+    from headrace.sources.access import make_access
     from headrace.sources.file_source import FileOptions
     from headrace.sources.jsonl import JsonLinesSource
 
-    return Stream(Recipe(JsonLinesSource(paths, FileOptions(**options))))
+    access = make_access(storage_options, retries, cache)
+    return Stream(Recipe(JsonLinesSource(paths, FileOptions(access=access, **options))))
 
 
 def read_csv(
@@ -50,6 +83,9 @@ def read_csv(
     nulls: Collection[str] | None = None,
     newlines_in_values: bool = True,
     rows: Rows = "dicts",
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
     **options: Any,
 ) -> Stream:
     """A stream of the rows of CSV files, as dicts, or in batches of columns.
@@ -62,51 +98,86 @@ def read_csv(
         nulls: the texts that stand for null; the empty text, if not given, where a column is not of text.
         newlines_in_values: False spares reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
-        options: see `read_text`.
+        storage_options, retries, cache, options: see `read_text`.
     """
+    from headrace.sources.access import make_access
     from headrace.sources.csv_format import CsvFormat
     from headrace.sources.csv_rows import CsvSource
     from headrace.sources.file_source import FileOptions
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
-    return _stream(CsvSource(paths, table, FileOptions(**options)), rows)
+    access = make_access(storage_options, retries, cache)
+    return _stream(CsvSource(paths, table, FileOptions(access=access, **options)), rows)
 
 
-def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None, rows: Rows = "dicts", **options: Any) -> Stream:
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
+    **options: Any,
+) -> Stream:
     """A stream of the rows of Parquet files (extra `arrow`).
 
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
-        options: filters, block_bytes, storage_options, retries.
+        storage_options, retries, cache: see `read_text`.
+        options: filters, block_bytes.
     """
+    from headrace.sources.access import make_access
     from headrace.sources.arrow_parquet import ParquetSource
 
-    return _stream(ParquetSource(paths, columns=columns, **options), rows)
+    access = make_access(storage_options, retries, cache)
+    return _stream(ParquetSource(paths, columns=columns, access=access, **options), rows)
 
 
-def read_arrow(paths: Paths, *, columns: Sequence[str] | None = None, rows: Rows = "dicts", **options: Any) -> Stream:
+def read_arrow(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
+    **options: Any,
+) -> Stream:
     """A stream of the rows of Arrow and Feather files (extra `arrow`).
 
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
-        options: block_bytes, storage_options, retries.
+        storage_options, retries, cache: see `read_text`.
+        options: block_bytes.
     """
+    from headrace.sources.access import make_access
     from headrace.sources.arrow_ipc import ArrowSource
 
-    return _stream(ArrowSource(paths, columns=columns, **options), rows)
+    access = make_access(storage_options, retries, cache)
+    return _stream(ArrowSource(paths, columns=columns, access=access, **options), rows)
 
 
-def read_tar(paths: Paths, **options: Any) -> Stream:
+def read_tar(
+    paths: Paths,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
+    cache: CacheLike = None,
+    **options: Any,
+) -> Stream:
     """A stream of the samples of tar archives, named as WebDataset names them: a dict per key, by extension.
 
     Args:
-        options: decode, split, block_bytes, max_record_bytes, storage_options, retries.
+        storage_options, retries, cache: see `read_text`.
+        options: decode, split, block_bytes, max_record_bytes.
     """
+    from headrace.sources.access import make_access
     from headrace.sources.tar import TarSource
 
-    return Stream(Recipe(TarSource(paths, **options)))
+    return Stream(Recipe(TarSource(paths, access=make_access(storage_options, retries, cache), **options)))
 
 
 def read_sql(

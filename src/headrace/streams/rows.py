@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from headrace.base.indices import Indices
+from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Chunk
+
+_FEWEST_TO_GET = 2  # objects, of which `itemgetter` gives a tuple
 
 
 class ObjectRows:
@@ -32,6 +37,26 @@ class ObjectRows:
         if not self._objects or not isinstance(self._objects[0], Mapping):
             return {"value": self._objects}
         return {name: _as_column([row[name] for row in self._objects]) for name in self._objects[0]}
+
+
+class PickedRows:
+    """Some of a list of objects, in any order, which are picked when they are wanted: while they are in the cache."""
+
+    def __init__(self, objects: list[Any], places: Indices) -> None:
+        self._objects = objects
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def slice(self, start: int, stop: int) -> PickedRows:
+        return PickedRows(self._objects, self._places[start:stop])
+
+    def rows(self) -> list[Any]:
+        return _pick_objects(self._objects, self._places)
+
+    def columns(self) -> dict[str, Any]:
+        return ObjectRows(self.rows()).columns()
 
 
 class ArrayRows:
@@ -76,8 +101,8 @@ class JoinedRows:
     """Chunks, one after the other, as one."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
-        self._chunks = [chunk for chunk in chunks if len(chunk)]
-        self._ends: list[int] = np.cumsum([len(chunk) for chunk in self._chunks]).tolist()
+        self.chunks = [chunk for chunk in chunks if len(chunk)]
+        self._ends = list(accumulate(map(len, self.chunks)))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -86,24 +111,33 @@ class JoinedRows:
         parts = []
         i = bisect_right(self._ends, start)
         first = self._ends[i - 1] if i else 0
-        while first < stop and i < len(self._chunks):
+        while first < stop and i < len(self.chunks):
             end = self._ends[i]
-            parts.append(self._chunks[i].slice(max(start - first, 0), min(stop, end) - first))
+            parts.append(self.chunks[i].slice(max(start - first, 0), min(stop, end) - first))
             first, i = end, i + 1
         return parts[0] if len(parts) == 1 else JoinedRows(parts)
 
     def rows(self) -> list[Any]:
-        return [row for chunk in self._chunks for row in chunk.rows()]
+        return list(chain.from_iterable(chunk.rows() for chunk in self.chunks))
 
     def columns(self) -> dict[str, Any]:
-        return ArrayRows.joined([chunk.columns() for chunk in self._chunks]).columns()
+        return ArrayRows.joined([chunk.columns() for chunk in self.chunks]).columns()
 
 
-def own_rows(rows: Chunk, first: int, world: int, *, as_columns: bool) -> Chunk:
-    """Every `world`-th row, beginning with number `first`."""
-    if world == 1:
-        return rows
-    return shuffle_rows(rows, np.arange(first, len(rows), world), as_columns=as_columns)
+def as_one(chunks: Sequence[Chunk]) -> Chunk:
+    """Chunks as one; as one list, if they are lists already, which is quicker to cut."""
+    if len(chunks) > 1 and all(isinstance(chunk, ValueChunk) for chunk in chunks):
+        return ValueChunk(list(chain.from_iterable(chunk.rows() for chunk in chunks)), *chunks[0].columns())
+    return chunks[0] if len(chunks) == 1 else JoinedRows(chunks)
+
+
+def every_nth(rows: Chunk, first: int, step: int, *, as_columns: bool) -> Chunk:
+    """Every `step`-th row, beginning with number `first`."""
+    if step == 1:
+        return rows.slice(min(first, len(rows)), len(rows)) if first else rows
+    if as_columns:
+        return ArrayRows({name: column[first::step] for name, column in rows.columns().items()})
+    return ObjectRows(rows.rows()[first::step])
 
 
 def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
@@ -114,8 +148,7 @@ def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
     """
     if as_columns:
         return ArrayRows(rows.columns()).take(places)
-    objects = rows.rows()
-    return ObjectRows([objects[i] for i in places.tolist()])
+    return PickedRows(rows.rows(), places)
 
 
 def _as_column(values: list[Any]) -> Any:
@@ -141,4 +174,10 @@ def _join(columns: list[Any]) -> Any:
 
 
 def _pick(column: Any, places: Indices) -> Any:
-    return column[places] if isinstance(column, np.ndarray) else [column[i] for i in places.tolist()]
+    return column[places] if isinstance(column, np.ndarray) else _pick_objects(column, places)
+
+
+def _pick_objects(objects: Sequence[Any], places: Indices) -> list[Any]:
+    if len(places) < _FEWEST_TO_GET:
+        return [objects[place] for place in places.tolist()]
+    return list(itemgetter(*places.tolist())(objects))

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from itertools import chain, compress
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.sources.source import Chunk
 from headrace.streams.rows import ArrayRows, ObjectRows
 
-OnBadRow: TypeAlias = Callable[[Any, Exception], None]
-"""Hears of rows at which a step raised, which are then left out."""
+OnBadRow: TypeAlias = Callable[[int, Any, Exception], None]
+"""Hears of a row at which a step raised, and of its number; what it does not raise itself is left out."""
+
+
+class BadRow(NamedTuple):
+    """A row that was left out: what `loader.errors` of a stream have as keys.
+
+    Attributes:
+        where: file, block and row, for people.
+        raw: the beginning of the record or row, as text.
+    """
+
+    where: str
+    raw: str = ""
+
+    def __repr__(self) -> str:
+        return self.where
 
 
 class Step(Protocol):
@@ -21,35 +37,44 @@ class Step(Protocol):
         """Whether there are as many rows afterwards as before, if none raises."""
         ...
 
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk: ...
+    @property
+    def is_by_row(self) -> bool:
+        """Whether what becomes of a row does not depend on the others."""
+        ...
+
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk: ...
 
 
 @dataclass(frozen=True)
 class Map:
     fn: Callable[[Any], Any]
     keeps_count = True
+    is_by_row = True
 
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk:
-        return ObjectRows([made for _, made in _each(self.fn, rows, on_bad)])
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
+        return ObjectRows(_each(self.fn, rows.rows(), on_bad)[1])
 
 
 @dataclass(frozen=True)
 class Filter:
     fn: Callable[[Any], Any]
     keeps_count = False
+    is_by_row = True
 
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk:
-        return ObjectRows([row for row, keep in _each(self.fn, rows, on_bad) if keep])
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
+        return ObjectRows(list(compress(*_each(self.fn, rows.rows(), on_bad))))
 
 
 @dataclass(frozen=True)
 class FlatMap:
     fn: Callable[[Any], Iterable[Any]]
     keeps_count = False
+    is_by_row = True
 
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk:
-        made = _each(lambda row: list(self.fn(row)), rows, on_bad)  # a generator raises while it is gone through
-        return ObjectRows([one for _, several in made for one in several])
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
+        # A generator raises while it is gone through, so that is done here, row by row.
+        _, made = _each(lambda row: list(self.fn(row)), rows.rows(), on_bad)
+        return ObjectRows(list(chain.from_iterable(made)))
 
 
 @dataclass(frozen=True)
@@ -59,43 +84,41 @@ class MapBatches:
     fn: Callable[[dict[str, Any]], dict[str, Any]]
     size: int
     keeps_count = False
+    is_by_row = False
 
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk:
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
         parts = []
         for start in range(0, len(rows), self.size):
-            stop = min(start + self.size, len(rows))
+            batch = rows.slice(start, min(start + self.size, len(rows))).columns()
             try:
-                parts.append(self.fn(rows.slice(start, stop).columns()))
-            except Exception as error:
-                if on_bad is None:
-                    raise
-                on_bad(f"rows {start} to {stop - 1} of the window", error)
+                parts.append(self.fn(batch))
+            except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
+                on_bad(start, batch, error)
         return ArrayRows.joined(parts)
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Cuts sequences of tokens, one after the other, into rows of one length.
+def _each(fn: Callable[[Any], Any], rows: list[Any], on_bad: OnBadRow) -> tuple[list[Any], list[Any]]:
+    """The rows, without bad ones, and what the function makes of each."""
+    made: list[Any] = []
+    try:
+        made.extend(map(fn, rows))
+    except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
+        on_bad(len(made), rows[len(made)], error)
+        return _each_of_the_rest(fn, rows, made, on_bad)
+    if len(made) < len(rows):  # a StopIteration would end the rows without a word
+        on_bad(len(made), rows[len(made)], RuntimeError("A function of a stream raised StopIteration."))
+        return _each_of_the_rest(fn, rows, made, on_bad)
+    return rows, made
 
-    Guarantees: nothing is lost. The last row of a window, which may be shorter, is kept as it is.
-    """
 
-    length: int
-    keeps_count = False
-
-    def apply(self, rows: Chunk, on_bad: OnBadRow | None) -> Chunk:
-        tokens = [token for _, sequence in _each(list, rows, on_bad) for token in sequence]
-        return ObjectRows([tokens[start : start + self.length] for start in range(0, len(tokens), self.length)])
-
-
-def _each(fn: Callable[[Any], Any], rows: Chunk, on_bad: OnBadRow | None) -> list[tuple[Any, Any]]:
-    """Each row with what the function makes of it."""
-    if on_bad is None:
-        return [(row, fn(row)) for row in rows.rows()]
-    made = []
-    for row in rows.rows():
+def _each_of_the_rest(
+    fn: Callable[[Any], Any], rows: list[Any], made: list[Any], on_bad: OnBadRow
+) -> tuple[list[Any], list[Any]]:
+    good = rows[: len(made)]
+    for index in range(len(made) + 1, len(rows)):
         try:
-            made.append((row, fn(row)))
+            made.append(fn(rows[index]))
+            good.append(rows[index])
         except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
-            on_bad(row, error)
-    return made
+            on_bad(index, rows[index], error)
+    return good, made

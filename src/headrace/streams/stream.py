@@ -3,111 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
+from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
-from headrace.order.permutation import Permutation
-from headrace.order.shard import resolve_shard
-from headrace.sources.source import BadRecord, Chunk, Source
+from headrace.order.shard import Shard, resolve_shard
+from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
-from headrace.streams.limits import Cuts, Limit, cut_windows
+from headrace.streams.iterables import IterableSource, Sharing
+from headrace.streams.limits import Limit
 from headrace.streams.own_source import OwnSource
-from headrace.streams.rows import JoinedRows, shuffle_rows
-from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, OnBadRow, Pack, Step
-from headrace.streams.windows import Shuffle, Window, WindowPlan
+from headrace.streams.reading import WindowReader, count_in
+from headrace.streams.recipe import Ask, Recipe
+from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
+from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
+from headrace.streams.tokens import Packing, Tokens
+from headrace.streams.windows import Share, Shuffle
+
+__all__ = ["Recipe", "Stream"]
 
 _WINDOW_BLOCKS = 8
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What a stream is made of; plain enough to be sent to workers.
-
-    Attributes:
-        steps: done to the rows of each window.
-        rounds: how often the data is gone through in an epoch.
-        limits: which rows of each round are left; they are in the order of their stages.
-        as_columns: whether batches are made of columns, and not of rows.
-    """
-
-    source: Source
-    steps: tuple[Step, ...] = ()
-    shuffle: Shuffle | None = None
-    rounds: int = 1
-    limits: tuple[Limit, ...] = ()
-    as_columns: bool = False
-
-    def plan(self, seed: int | None, epoch: int) -> WindowPlan:
-        """The windows of an epoch."""
-        own_seed = 0 if self.shuffle is None else self.shuffle.seed
-        return WindowPlan(self.source.blocks(), self.shuffle, own_seed if seed is None else seed, epoch, self.rounds)
-
-    def windows(self, plan: WindowPlan) -> dict[int, Cuts]:
-        """The numbers of the windows that have rows left, and what is cut off them. Reads as many as it must."""
-        if not self.limits:
-            return dict.fromkeys(range(len(plan)), ())
-        left: dict[int, Cuts] = {}
-        for numbers in plan.rounds():
-            left |= cut_windows(self.limits, numbers, partial(self._count_rows, plan))
-        return left
-
-    def count_rows(self, plan: WindowPlan, number: int, cuts: Cuts) -> int:
-        """How many rows a window has in the end; reads it if it must."""
-        return self._count_rows(plan, number, len(self.steps), cuts)
-
-    def _count_rows(self, plan: WindowPlan, number: int, stage: int, cuts: Cuts) -> int:
-        window = plan.window(number)
-        counts = [block.rows for block in window.blocks]
-        if cuts or None in counts or not all(step.keeps_count for step in self.steps[:stage]):
-            return len(self.read(window, cuts, n_steps=stage))
-        return sum(count for count in counts if count is not None)
-
-    def read(
-        self, window: Window, cuts: Cuts = (), on_bad: OnBadRow | None = None, n_steps: int | None = None
-    ) -> Chunk:
-        """The rows of a window, after all steps, or after so many."""
-        rows = self._read_blocks(window, on_bad)
-        if window.is_shuffled and len(rows):
-            places = Permutation(len(rows), window.key).at(np.arange(len(rows)))
-            first_is_columns = self.as_columns and not self.steps
-            is_columns = first_is_columns or (bool(self.steps) and isinstance(self.steps[0], MapBatches))
-            rows = shuffle_rows(rows, places, as_columns=is_columns)
-        for stage, step in enumerate(self.steps[:n_steps]):
-            rows = step.apply(_cut_rows(rows, stage, cuts), on_bad)
-        return _cut_rows(rows, len(self.steps) if n_steps is None else n_steps, cuts)
-
-    def _read_blocks(self, window: Window, on_bad: OnBadRow | None) -> Chunk:
-        def tell(record: BadRecord) -> None:
-            if on_bad is not None:
-                on_bad(record.where, ValueError(record.error))
-
-        tell_bad = None if on_bad is None else tell
-        chunks = [chunk for block in window.blocks for chunk in self.source.read(block, 0, tell_bad)]
-        return chunks[0] if len(chunks) == 1 else JoinedRows(chunks)
-
-    def known_rows(self) -> int | None:
-        """How many rows an epoch has, if that is known without reading."""
-        counts = [block.rows for block in self.source.blocks()]
-        if None in counts or self.limits or not all(step.keeps_count for step in self.steps):
-            return None
-        return sum(count for count in counts if count is not None) * self.rounds
-
-
-def _cut_rows(rows: Chunk, stage: int, cuts: Cuts) -> Chunk:
-    for cut in cuts:
-        if cut.stage == stage:
-            rows = rows.slice(cut.start, min(cut.stop, len(rows)))
-    return rows
-
-
 @dataclass
 class _Iteration:
+    """What a stream remembers of being gone through without a loader."""
+
     epoch: int = 0
+    counts: RowCounts | None = field(default=None, repr=False)
 
 
 class Stream(IterableDataset[Any]):
@@ -146,9 +71,57 @@ class Stream(IterableDataset[Any]):
         """
         return cls(Recipe(OwnSource(blocks, _checked(read), counts)))
 
+    @classmethod
+    def from_iterable(
+        cls,
+        rows: Iterable[Any] | Callable[[], Iterable[Any]],
+        *,
+        shard: Sharing = "stride",
+        block_rows: int = 1024,
+    ) -> Stream:
+        """A stream of the rows of any iterable, such as an `IterableDataset`: each row once over all workers and ranks.
+
+        An iterable can only be read from its beginning. So every worker goes through all of it, and leaves out the rows
+        of the others without transforming them; or, where that is too much work, the loader's process reads it alone,
+        and sends rows to the workers. With `shuffle(n)`, n times `block_rows` rows at a time are shuffled. To go on in
+        the middle, it is run forward; with "dispatch" it goes there at once, if it has `state_dict` and
+        `load_state_dict`.
+
+        Args:
+            rows: an iterable, or a function that returns one: a generator function, for example. It must give the same
+                rows each time, and not ask which worker it is in.
+            shard: "stride" lets every worker read all, and "dispatch" the loader's process.
+            block_rows: how many rows go to a worker at a time.
+
+        Raises:
+            TypeError: `rows` is neither, or can be gone through only once.
+            ValueError: `shard` or `block_rows` is wrong.
+
+        Examples:
+            >>> list(Stream.from_iterable(lambda: (n * n for n in range(4))).filter(bool))
+            [1, 4, 9]
+        """
+        if not isinstance(rows, Iterable) and not callable(rows):
+            raise TypeError(f"from_iterable needs an iterable, or a function that returns one, got {rows!r}.")
+        if isinstance(rows, Iterator) and not isinstance(rows, IterableDataset):
+            raise TypeError(
+                f"{type(rows).__name__} can be gone through only once: pass a function that makes it, such as "
+                "`lambda: map(fn, data)`."
+            )
+        if shard not in ("stride", "dispatch"):
+            raise ValueError(f"shard must be 'stride' or 'dispatch', got {shard!r}.")
+        if block_rows < 1:
+            raise ValueError(f"block_rows must be at least 1, got {block_rows}.")
+        return cls(Recipe(IterableSource(rows, shard, block_rows)))
+
     def explain(self, *, workers: int = 0, world: int = 1) -> str:
-        """Says in words what is read, in which pieces, how well it is mixed, and which rank reads what."""
-        return explain(self.recipe, workers=workers, world=world)
+        """Says in words what is read, in which pieces, how well it is mixed, and who reads what.
+
+        Args:
+            workers: of each rank, as supposed; batches do not depend on it.
+            world: how many ranks are supposed.
+        """
+        return explain(self.recipe, self._counts, workers=workers, world=world)
 
     def map(self, fn: Callable[[Any], Any]) -> Stream:
         """What `fn` makes of each row."""
@@ -172,15 +145,26 @@ class Stream(IterableDataset[Any]):
             raise ValueError(f"size must be at least 1, got {size}.")
         return self._then(MapBatches(_checked(fn), size))
 
-    def pack(self, length: int) -> Stream:
+    def pack(self, length: int, *, drop_rest: bool = False) -> Stream:
         """Rows of `length` tokens, from rows that are sequences of tokens, one after the other.
 
+        It comes last. Rows go on over the borders of blocks and windows, as one reader would cut them; only the very
+        last one may be shorter, on each rank.
+
+        Args:
+            drop_rest: leave a shorter last row out, so that all have one length.
+
         Raises:
-            ValueError: `length` is not positive.
+            ValueError: `length` is not positive, or rows are packed already.
+
+        Examples:
+            >>> list(Stream.from_blocks(["ab", "cde"], lambda word: [word]).pack(2))
+            [['a', 'b'], ['c', 'd'], ['e']]
         """
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}.")
-        return self._then(Pack(length))
+        self._refuse_after_packing("pack")
+        return Stream(replace(self.recipe, packing=Packing(length, drop_rest)))
 
     def shuffle(self, window: int = _WINDOW_BLOCKS, *, seed: int = 0) -> Stream:
         """The rows in random order, another one in every epoch.
@@ -195,21 +179,26 @@ class Stream(IterableDataset[Any]):
         """
         if window < 1:
             raise ValueError(f"window must be at least 1 block, got {window}.")
+        self._refuse_after_packing("shuffle")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
             )
         return Stream(replace(self.recipe, shuffle=Shuffle(window, seed)))
 
-    def repeat(self, times: int) -> Stream:
-        """The data so many times, as one epoch; each time in another order, if shuffled.
+    def repeat(self, times: int | None = None) -> Stream:
+        """The data so many times, as one epoch; each time in another order, if shuffled; a mix comes as it is.
+
+        Args:
+            times: None for ever.
 
         Raises:
             ValueError: `times` is not positive.
         """
-        if times < 1:
+        if times is not None and times < 1:
             raise ValueError(f"times must be at least 1, got {times}.")
-        return Stream(replace(self.recipe, rounds=self.recipe.rounds * times))
+        rounds = self.recipe.rounds
+        return Stream(replace(self.recipe, rounds=None if times is None or rounds is None else rounds * times))
 
     def take(self, n: int) -> Stream:
         """The first `n` rows, over all ranks.
@@ -230,7 +219,8 @@ class Stream(IterableDataset[Any]):
     def _limit(self, skip: int, take: int | None) -> Stream:
         if min(skip, take or 0) < 0:
             raise ValueError(f"The number of rows must be at least 0, got {skip or take}.")
-        if self.recipe.rounds > 1:
+        self._refuse_after_packing("take() and skip")
+        if self.recipe.rounds != 1:
             raise ValueError("take() and skip() must come before repeat(): they are of each round.")
         limit = Limit(len(self.recipe.steps), skip, take)
         return Stream(replace(self.recipe, limits=(*self.recipe.limits, limit)))
@@ -244,44 +234,85 @@ class Stream(IterableDataset[Any]):
         self._iteration.epoch = epoch
 
     def _then(self, step: Step) -> Stream:
+        self._refuse_after_packing(_NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
+    def _refuse_after_packing(self, method: str) -> None:
+        if self.recipe.packing is not None:
+            raise ValueError(f"{method}() must come before pack(), which comes last; or do it in the collate_fn.")
+
     def __iter__(self) -> Iterator[Any]:
-        """The rows of this process's windows: of its rank, and in a worker of torch's DataLoader of that worker."""
-        shard = resolve_shard("auto", "allow")
+        """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
+        found = resolve_shard("auto", "allow") or Shard()
         worker = get_worker_info()
         lane, lanes = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        rank, world = (0, 1) if shard is None else (shard.rank, shard.world)
-        plan = self.recipe.plan(None, self._iteration.epoch)
-        windows = list(self.recipe.windows(plan).items())
-        for number, cuts in windows[rank + world * lane :: world * lanes]:
-            yield from self.recipe.read(plan.window(number), cuts).rows()
+        shard = Shard(found.rank + found.world * lane, found.world * lanes, "allow")
+        # Several readers of one window must draw the same random numbers.
+        randomness = SampleRandomness(0, repeats=False) if shard.world > 1 else None
+        reader = WindowReader(self.recipe, randomness)
+        shares = RankShares(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
+        packing, rest = self.recipe.packing, Tokens([])
+        for share in shares:
+            read = reader.read(share)
+            if packing is None:
+                yield from read.rows.rows()
+            else:
+                rows, rest = packing.split(rest, read.rows)
+                yield from rows
+            if read.is_last:
+                break
+        if packing is not None and not packing.drops_rest:
+            yield from packing.rows(rest)
+
+    @property
+    def _counts(self) -> RowCounts:
+        if self._iteration.counts is None:
+            self._iteration.counts = RowCounts(self.recipe)
+        return self._iteration.counts
 
     def __len__(self) -> int:
         """The number of rows, over all ranks.
 
         Raises:
-            TypeError: it is not known without reading; see `count`.
+            TypeError: it is not known without reading, see `count`; or there is no end.
         """
-        n = self.recipe.known_rows()
-        if n is None:
-            raise TypeError("The number of rows of this stream is not known without reading it: count() does that.")
-        return n
+        known = self.recipe.known_rows()  # at once, even for many windows
+        if known is not None:
+            return known
+        try:
+            return self._n_rows(refuse_to_count, must_end=False)
+        except UnknownCountError:
+            raise TypeError(
+                "The number of rows of this stream is not known without reading it: count() does that."
+            ) from None
 
     def count(self) -> int:
-        """The number of rows, over all ranks; reads the data if it must."""
-        n = self.recipe.known_rows()
-        if n is not None:
-            return n
-        plan = self.recipe.plan(None, 0)
-        windows = self.recipe.windows(plan).items()
-        return sum(self.recipe.count_rows(plan, number, cuts) for number, cuts in windows)
+        """The number of rows, over all ranks; reads the data if it must, and remembers the number.
+
+        Raises:
+            TypeError: there is no end.
+        """
+        return self._n_rows(count_in(self.recipe, None), must_end=True)
+
+    def _n_rows(self, ask: Ask, *, must_end: bool) -> int:
+        recipe = self.recipe
+        windows = recipe.epoch_windows(None, self._iteration.epoch, self._counts, ask, must_end=must_end)
+        if windows.n_windows is None:
+            raise TypeError("This stream has no end, or nobody knows where it is.")
+        n_rows = sum(self._counts.count([Share(window)], ask)[0] for window in windows)
+        if recipe.packing is None:
+            return n_rows
+        length = recipe.packing.length
+        return n_rows // length if recipe.packing.drops_rest else -(-n_rows // length)
 
     def __repr__(self) -> str:
         recipe = self.recipe
-        steps = "".join(f".{type(step).__name__.lower()}(...)" for step in recipe.steps)
+        steps = "".join(f".{_NAMES[type(step)]}(...)" for step in recipe.steps)
         shuffled = "" if recipe.shuffle is None else f".shuffle({recipe.shuffle.blocks})"
         return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
+
+
+_NAMES: dict[type, str] = {Map: "map", Filter: "filter", FlatMap: "flat_map", MapBatches: "map_batches"}
 
 
 def _checked(fn: Any) -> Any:

@@ -1,15 +1,19 @@
-"""The windows of an epoch: which blocks are read together, in which order, by which rank."""
+"""The windows of an epoch: which blocks are read together, and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from headrace.base.indices import Indices
 from headrace.base.keys import derive_key
 from headrace.order.permutation import Permutation
 from headrace.sources.source import Block
+from headrace.streams.limits import CountRows, Cuts, Limit, cut_windows
 
 
 @dataclass(frozen=True)
@@ -25,60 +29,198 @@ class Shuffle:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Window:
-    """Some blocks that are read together by one worker.
+class Window(NamedTuple):
+    """Some blocks that are read together by one worker: all that it needs to know.
 
     Attributes:
         number: its place in the epoch, over all ranks.
-        key: that its rows are shuffled by, and its random numbers drawn by.
-        is_shuffled: whether its rows are shuffled.
+        key: that its rows are shuffled by; of its own in every epoch.
+        cuts: which of its rows are left.
     """
 
+    epoch: int
     number: int
     blocks: tuple[Block, ...]
     key: int
-    is_shuffled: bool
+    is_shuffled: bool = False
+    cuts: Cuts = ()
+
+    def where(self) -> str:
+        """What is read, for people."""
+        named = ", ".join(map(describe_block, self.blocks[:_MOST_NAMED]))
+        more = len(self.blocks) - _MOST_NAMED
+        return f"{named} and {more} blocks more" if more > 0 else named
+
+
+class Share(NamedTuple):
+    """The rows of a window that one rank gets: `rows[first::step]`, of these `[skip:]`, and of these `[:most]`.
+
+    If rows are packed, `skip` and `most` are numbers of tokens.
+
+    Attributes:
+        is_again: whether they come a second time, to make ranks even.
+    """
+
+    window: Window
+    first: int = 0
+    step: int = 1
+    skip: int = 0
+    most: int | None = None
+    is_again: bool = False
+
+
+def describe_block(block: Block) -> str:
+    """Which file, and which part of it, for people."""
+    if isinstance(block.start, int) and isinstance(block.stop, int) and block.n_bytes:
+        return f"{block.path}, bytes {block.start} to {block.stop}"
+    return block.path
+
+
+class Blocks(Protocol):
+    """The blocks of an epoch, of which there may be no end."""
+
+    @property
+    def n_blocks(self) -> int | None:
+        """None if nobody knows, or there is no end."""
+        ...
+
+    def __getitem__(self, number: int, /) -> Block:
+        """Raises IndexError after the last."""
+        ...
+
+
+class ListedBlocks(tuple[Block, ...]):
+    """Blocks that are all known."""
+
+    __slots__ = ()
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self)
 
 
 class WindowPlan:
     """The windows of one epoch, as a function of their number.
 
-    Guarantees: every block is in exactly one window of each round; pure, so that all workers and ranks find the same.
+    Guarantees: every block is in exactly one window of each round; pure, so that all ranks find the same.
 
     Args:
-        rounds: how often the data is gone through.
+        rounds: how often the data is gone through; None for ever.
+        in_order: whether blocks are taken in their natural order, because they can be read only so.
     """
 
     def __init__(
-        self, blocks: Sequence[Block], shuffle: Shuffle | None, seed: int, epoch: int, rounds: int = 1
+        self,
+        blocks: Blocks,
+        shuffle: Shuffle | None,
+        seed: int,
+        epoch: int,
+        rounds: int | None = 1,
+        *,
+        in_order: bool = False,
     ) -> None:
         self._blocks = blocks
         self._shuffle = shuffle
         self._seed = seed
         self._epoch = epoch
+        self._in_order = in_order or shuffle is None or blocks.n_blocks is None
         self._per_window = 1 if shuffle is None else shuffle.blocks
-        self._per_round = -(-len(blocks) // self._per_window)
         self._rounds = rounds
+        self._order: tuple[int, Indices] = (-1, np.empty(0, np.int64))  # of all blocks, in the round asked for last
+        self.per_round = None if blocks.n_blocks is None else -(-blocks.n_blocks // self._per_window)
 
-    def rounds(self) -> list[range]:
+    @property
+    def n_windows(self) -> int | None:
+        """How many there are; None if nobody knows, or there is no end."""
+        if self.per_round == 0:
+            return 0
+        return None if self._rounds is None or self.per_round is None else self.per_round * self._rounds
+
+    def rounds(self) -> Iterator[Iterable[int]]:
         """The numbers of the windows of each round."""
-        return [range(i * self._per_round, (i + 1) * self._per_round) for i in range(self._rounds)]
-
-    def __len__(self) -> int:
-        return self._per_round * self._rounds
+        if not self.per_round:
+            yield from () if self.per_round == 0 else (count(),)
+            return
+        for i in count() if self._rounds is None else range(self._rounds):
+            yield range(i * self.per_round, (i + 1) * self.per_round)
 
     def window(self, number: int) -> Window:
-        """Window `number`, which lies in [0, len)."""
-        turn, place = divmod(number, self._per_round)
-        first = place * self._per_window
-        places = np.arange(first, min(first + self._per_window, len(self._blocks)))
-        if self._shuffle is not None:
+        """Window `number`.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        if self.n_windows is not None and number >= self.n_windows:
+            raise IndexError(f"window {number}")
+        turn, place = (0, number) if self.per_round is None else divmod(number, self.per_round)
+        blocks = tuple(self._blocks[i] for i in self._places(turn, place * self._per_window))
+        key = derive_key(self._seed, self._epoch, f"window {number}")
+        return Window(self._epoch, number, blocks, key, self._shuffle is not None)
+
+    def _places(self, turn: int, first: int) -> list[int]:
+        """The numbers of the blocks of a window."""
+        n, end = self._blocks.n_blocks, first + self._per_window
+        if self._in_order or n is None:
+            return list(range(first, end if n is None else min(end, n)))
+        if self._order[0] != turn:
             key = derive_key(self._seed, self._epoch, f"blocks, round {turn}")
-            places = Permutation(len(self._blocks), key).at(places)
-        return Window(
-            number,
-            tuple(self._blocks[i] for i in places.tolist()),
-            derive_key(self._seed, self._epoch, f"window {number}"),
-            self._shuffle is not None,
-        )
+            self._order = turn, Permutation(n, key).at(np.arange(n))
+        numbers: list[int] = self._order[1][first:end].tolist()
+        return numbers
+
+
+class EpochWindows:
+    """The windows of an epoch that have rows left after `take` and `skip`, by their place among these.
+
+    Args:
+        count_rows: is asked no more than it must.
+    """
+
+    def __init__(self, plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRows) -> None:
+        self._plan = plan
+        self._is_limited = bool(limits)
+        self._left = self._find(limits, count_rows)
+        self._found: list[tuple[int, Cuts]] = []
+
+    def _find(self, limits: tuple[Limit, ...], count_rows: CountRows) -> Iterator[tuple[int, Cuts]]:
+        for numbers in self._plan.rounds():
+            n_before = len(self._found)
+            yield from cut_windows(limits, numbers, count_rows)
+            if len(self._found) == n_before and self._plan.n_windows is None:
+                return  # if this round has nothing, there is no end of rounds that have nothing
+
+    @property
+    def n_windows(self) -> int | None:
+        """How many there are; None if nobody knows, or there is no end."""
+        if not self._is_limited:
+            return self._plan.n_windows
+        if self._plan.n_windows is None:
+            return None
+        self._found.extend(self._left)
+        return len(self._found)
+
+    def window(self, place: int) -> Window:
+        """The window at a place.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        if not self._is_limited:
+            return self._plan.window(place)
+        while len(self._found) <= place:
+            found = next(self._left, None)
+            if found is None:
+                raise IndexError(f"window {place}")
+            self._found.append(found)
+        number, cuts = self._found[place]
+        return self._plan.window(number)._replace(cuts=cuts)
+
+    def __iter__(self) -> Iterator[Window]:
+        for place in count():
+            try:
+                yield self.window(place)
+            except IndexError:
+                return
+
+
+_MOST_NAMED = 3  # blocks

@@ -1,0 +1,138 @@
+"""What an audit is told of a stream: which rows came, and which should have, by window and row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.base.indices import Indices
+from headrace.base.messages import Finished, Outcome, PackedIndices, Skipped, Task
+from headrace.streams.messages import Span
+from headrace.streams.shares import Loading, RankShares
+from headrace.streams.windows import Share
+
+_ROW_BITS = 34  # of a key; the others are the window's number
+_PART_BITS = 26  # of those, the first are the token's, where each rank packs its own sequences of a window
+
+
+class BatchAccount(Protocol):
+    """Keeps account of batches, by their keys."""
+
+    def plan(self, task: Task) -> None: ...
+
+    def settle(self, outcome: Outcome) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class RowAccount:
+    """Tells an account which rows the batches of a stream are made of."""
+
+    def __init__(self, account: BatchAccount, loading: Loading) -> None:
+        self._account = account
+        self._loading = loading
+
+    def give(self, number: int, spans: Sequence[Span], *, is_lost: bool) -> None:
+        keys = np.concatenate([row_keys(span, self._loading) for span in spans])
+        self._account.plan(Task(number, PackedIndices(keys)))
+        self._account.settle(Skipped(number, ()) if is_lost else Finished(number, None))
+
+    def end(self) -> None:
+        self._account.end()
+
+
+def row_keys(span: Span, loading: Loading) -> Indices:
+    """A number for each row (or token) of a span, which no other of the epoch has, whichever rank gives it."""
+    share, start, stop = span
+    rows = share.skip + np.arange(start, stop, dtype=np.int64)
+    if loading.recipe.packing is None:
+        rows = share.first + rows * share.step
+    elif share.step > 1:
+        rows += share.first << _PART_BITS
+    rows += share.window.number << _ROW_BITS
+    return rows
+
+
+class ExpectedRows:
+    """What all ranks together are to get in an epoch, as an audit wants to know it.
+
+    Args:
+        shares: knows the windows, what the ranks get of them, and who counts their rows.
+        start: the state that the epoch was begun with; empty at its beginning.
+    """
+
+    is_guess = False
+
+    def __init__(self, shares: RankShares, loading: Loading, start: Mapping[str, Any]) -> None:
+        self._shares = shares
+        self._loading = loading
+        self._goes_on = tuple(start.get("place", (0, 0))) != (0, 0)
+        self._is_rest = "pool" in start  # whether some of the epoch was given by other ranks
+
+    def whole(self) -> Iterator[Indices]:
+        """All rows of all windows, without what is dropped, and again what comes again."""
+        dropped: dict[int, list[Indices]] = {}
+        for span in self._dropped():
+            dropped.setdefault(span.share.window.number, []).append(row_keys(span, self._loading))
+        for window in self._shares.windows:
+            share = Share(window)
+            [n_rows] = self._shares.count([share])
+            keys = row_keys(Span(share, 0, n_rows), self._loading)
+            left_out = dropped.get(window.number)
+            yield keys if left_out is None else np.setdiff1d(keys, np.concatenate(left_out), assume_unique=True)
+        yield from (row_keys(span, self._loading) for span in self._again())
+
+    def rest(self) -> Iterator[Indices] | None:
+        """What all ranks get from here on; None if that is not known on one of them."""
+        if self._goes_on:
+            return None
+        if not self._is_rest:
+            return self.whole()
+        return (row_keys(span, self._loading) for spans in self._given for span in spans)
+
+    def n_dropped(self) -> int:
+        return sum(span.stop - span.start for span in self._dropped())
+
+    def n_doubled(self) -> int:
+        return sum(span.stop - span.start for span in self._again())
+
+    @cached_property
+    def _given(self) -> list[list[Span]]:
+        """The rows that each rank gives."""
+        dealt = [list(self._spans(self._shares.even(rank))) for rank in range(self._loading.shard.world)]
+        return [list(_first_rows(spans, self._n_given(sum(span.stop for span in spans)))) for spans in dealt]
+
+    def _n_given(self, n_rows: int) -> int:
+        """How many of its rows a rank gives in batches."""
+        packing = self._loading.recipe.packing
+        if self._loading.drop_last:
+            return n_rows - n_rows % self._loading.batch_rows
+        return n_rows - n_rows % packing.length if packing is not None and packing.drops_rest else n_rows
+
+    def _dropped(self) -> Iterator[Span]:
+        """The rows that are dealt to a rank, but not given."""
+        for rank, spans in enumerate(self._given):
+            n_given = sum(span.stop - span.start for span in spans if not span.share.is_again)
+            for share, _, n_rows in self._spans(self._shares.dealt(rank)):
+                if n_rows > n_given:
+                    yield Span(share, n_given, n_rows)
+                n_given = max(0, n_given - n_rows)
+
+    def _again(self) -> Iterator[Span]:
+        return (span for spans in self._given for span in spans if span.share.is_again)
+
+    def _spans(self, shares: Iterator[Share]) -> Iterator[Span]:
+        for share in shares:
+            [n_rows] = self._shares.count([share])
+            yield Span(share, 0, n_rows)
+
+
+def _first_rows(spans: Sequence[Span], n_rows: int) -> Iterator[Span]:
+    for span in spans:
+        if n_rows <= 0:
+            return
+        yield span._replace(stop=min(span.stop, n_rows))
+        n_rows -= span.stop

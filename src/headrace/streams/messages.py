@@ -1,0 +1,119 @@
+"""What the loop asks of the workers that read a stream, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headrace.streams.windows import Share
+
+
+class ReadWindow(NamedTuple):
+    """Read a window and tell how many rows it has: the answer is `WindowRead`."""
+
+    share: Share
+
+    def where(self) -> str:
+        return self.share.window.where()
+
+
+class WindowRead(NamedTuple):
+    """How many rows there are.
+
+    Attributes:
+        is_last: whether the data ended in this window.
+    """
+
+    n_rows: int
+    is_last: bool = False
+
+
+class CountRows(NamedTuple):
+    """Count the rows of a window, after so many steps: the answer is `Counted`.
+
+    Attributes:
+        path: which part of a mix it is of, which part of that one, and so on; empty for the stream itself.
+        n_steps: None for all.
+    """
+
+    share: Share
+    path: tuple[int, ...] = ()
+    n_steps: int | None = None
+
+    def where(self) -> str:
+        return f"counting the rows of {self.share.window.where()}"
+
+
+class Counted(NamedTuple):
+    """The number of rows of a window.
+
+    Attributes:
+        by_block: of each of its blocks, if they have so many in any window.
+        is_settled: whether no random numbers were drawn, so that it is the same in any epoch.
+        is_past_end: whether the data had ended before this window.
+    """
+
+    n_rows: int
+    by_block: tuple[int, ...] | None = None
+    is_settled: bool = False
+    is_past_end: bool = False
+
+
+class CutBatches(NamedTuple):
+    """Make batches of `size` rows, from row `start` to row `stop` of a window.
+
+    The answer is a list of batches; or `BatchesCut`, if some are left out.
+
+    Attributes:
+        number: of the first of them in the epoch, by which random numbers are keyed.
+    """
+
+    share: Share
+    start: int
+    stop: int
+    size: int
+    number: int
+
+    def where(self) -> str:
+        return (
+            f"batch {self.number} or one after it, rows {self.start} to {self.stop - 1} of {self.share.window.where()}"
+        )
+
+
+class BatchesCut(NamedTuple):
+    """Batches, and the places among them of those that are left out, because they raised."""
+
+    batches: list[Any]
+    lost: tuple[int, ...] = ()
+
+
+class SendEdges(NamedTuple):
+    """Send the rows from `first` to `head` and those from `tail` on as they are, and forget the window.
+
+    The answer is a pair, or None if they cannot be sent.
+    """
+
+    share: Share
+    first: int
+    head: int
+    tail: int
+
+    def where(self) -> str:
+        return f"the first or last rows of {self.share.window.where()}"
+
+
+class Span(NamedTuple):
+    """The rows from `start` to `stop` of a window."""
+
+    share: Share
+    start: int
+    stop: int
+
+
+class JoinBatch(NamedTuple):
+    """Make a batch of rows of several windows, which are read again: the answer is that to `CutBatches`."""
+
+    spans: tuple[Span, ...]
+    number: int
+
+    def where(self) -> str:
+        return f"batch {self.number}, of {' and '.join(span.share.window.where() for span in self.spans)}"

@@ -1,0 +1,211 @@
+"""The blocks of a mix: how many rows of each stream each of them has, and in which windows these lie."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from headrace.base.indices import Indices
+from headrace.sources.source import Block
+from headrace.streams.limits import PastTheEndError
+from headrace.streams.mix_draws import DrawnSpan, MixedRows, Piece
+from headrace.streams.schedules import Schedule
+from headrace.streams.windows import Share, Window
+
+if TYPE_CHECKING:
+    from headrace.streams.counts import RowCounts
+    from headrace.streams.recipe import Ask, Recipe
+
+Stop: TypeAlias = Literal["first", "all", "longest", "never"]
+STOPS = ("first", "all", "longest", "never")
+
+_FEWEST_ROWS, _MOST_ROWS = 16, 2**16  # in a block
+_COUNTED_AT_ONCE = 4  # windows
+
+
+class PartRows:
+    """The rows of one stream of a mix, window by window, counted as far as anybody has asked.
+
+    Attributes:
+        n_rows: of the stream, or of its first pass if it is repeated, once that is known.
+
+    Args:
+        repeats: whether it starts again when it has ended.
+    """
+
+    def __init__(
+        self, recipe: Recipe, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, repeats: bool
+    ) -> None:
+        self._counts = counts
+        self._ask = ask
+        windows = replace(recipe, rounds=None if repeats else recipe.rounds).epoch_windows(seed, epoch, counts, ask)
+        self._per_pass = recipe.epoch_windows(seed, epoch, counts, ask).n_windows
+        self._rest = iter(windows)
+        self._windows: list[Window] = []
+        self._ends: list[int] = []  # of the windows, in rows
+        self._has_ended = False
+        self.n_rows: int | None = None
+
+    def ends_within(self, n_rows: int) -> bool:
+        """Whether the stream, or its first pass, has at most so many rows."""
+        self._count_to(n_rows + 1)
+        return self.n_rows is not None and self.n_rows <= n_rows
+
+    def pieces(self, number: int, start: int, stop: int) -> list[Piece]:
+        """The windows that the rows [start, stop) lie in, for stream `number` of a mix."""
+        self._count_to(stop)
+        pieces = []
+        i = bisect_right(self._ends, start)
+        while start < stop:
+            first = self._ends[i - 1] if i else 0
+            end = min(stop, self._ends[i])
+            if start < end:
+                pieces.append(Piece(number, self._windows[i], start - first, end - first))
+            start, i = end, i + 1
+        return pieces
+
+    @property
+    def first_rows(self) -> int:
+        """The number of rows of the first window that has any; 0 if there is none."""
+        self._count_to(1)
+        return next(filter(None, self._ends), 0)
+
+    def _count_to(self, n_rows: int) -> None:
+        while not self._has_ended and (self._ends[-1] if self._ends else 0) < n_rows:
+            self._count_on()
+
+    def _count_on(self) -> None:
+        """Count a few windows more, up to the end of a pass."""
+        at_once = _COUNTED_AT_ONCE
+        if self._per_pass:
+            at_once = min(at_once, self._per_pass - len(self._windows) % self._per_pass)
+        windows = list(islice(self._rest, at_once))
+        counts = self._counted(windows)
+        for window, n_rows in zip(windows, counts, strict=False):
+            self._windows.append(window)
+            self._ends.append((self._ends[-1] if self._ends else 0) + n_rows)
+        self._has_ended = len(counts) < at_once
+        if self.n_rows is None and (self._has_ended or len(self._windows) == self._per_pass):
+            self.n_rows = self._ends[-1] if self._ends else 0
+            self._has_ended = self._has_ended or self.n_rows == 0  # the same again would be nothing, too
+
+    def _counted(self, windows: list[Window]) -> list[int]:
+        """The numbers of rows of the windows; fewer, if the data had ended before the others."""
+        shares = list(map(Share, windows))
+        try:
+            return self._counts.count(shares, self._ask)
+        except PastTheEndError:
+            return [] if len(shares) == 1 else [n for window in windows for n in self._counted([window])]
+
+
+class _Drawn(NamedTuple):
+    """What is known of a block: how it is drawn, and which rows of each stream it has."""
+
+    spans: tuple[DrawnSpan, ...]
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+
+
+class MixedBlocks:
+    """The blocks of one epoch of a mix, found one after the other, as far as anybody asks.
+
+    Guarantees: a function of the key, the schedule and the numbers of rows; each stream's rows keep their order.
+
+    Args:
+        stop: "first" ends with the first stream that ends; "all" goes on with the others, until all have ended;
+            "longest" lets those that have ended start again, until each has ended once; "never" for ever.
+    """
+
+    def __init__(self, parts: Sequence[PartRows], schedule: Schedule, stop: Stop, key: int) -> None:
+        self._parts = parts
+        self._schedule = schedule
+        self._stop = stop
+        self._key = key
+        self._drawn: list[_Drawn] = []
+        self._position = 0
+        self._offsets = [0] * len(parts)  # rows of each stream that come before the position
+        unheard = {i for i in range(len(parts)) if stop != "first" and not schedule.hears(i)}
+        self._ended = {i for i, part in enumerate(parts) if i in unheard or part.ends_within(0)}
+        self._silent = set(self._ended)  # streams that are not drawn any more
+        self._is_over = self._ended_enough()
+        self._size = 0 if self._is_over else self._block_rows()
+
+    @property
+    def n_blocks(self) -> int | None:
+        if self._stop == "never" and not self._is_over:
+            return None
+        while not self._is_over:
+            self._draw_block()
+        return len(self._drawn)
+
+    def __getitem__(self, number: int, /) -> Block:
+        while number >= len(self._drawn):
+            if self._is_over:
+                raise IndexError(f"block {number}")
+            self._draw_block()
+        spans, starts, stops = self._drawn[number]
+        pieces = [piece for i, part in enumerate(self._parts) for piece in part.pieces(i, starts[i], stops[i])]
+        first, end = spans[0].start, spans[-1].stop
+        mixed = MixedRows(self._key, spans, tuple(pieces))
+        return Block(f"positions {first} to {end - 1} of a mix", mixed, None, end - first)
+
+    def _block_rows(self) -> int:
+        """So many that a block needs about one window of the stream that gives most."""
+        weights = self._schedule.at(0)
+        total = sum(weights)
+        rows = [part.first_rows * total / w for part, w in zip(self._parts, weights, strict=True) if w]
+        return int(min(max(min(rows), _FEWEST_ROWS), _MOST_ROWS))
+
+    def _draw_block(self) -> None:
+        starts, spans = tuple(self._offsets), []
+        end = self._position + self._size
+        while self._position < end and not self._is_over:
+            spans.append(self._draw_span(end))
+        self._drawn.append(_Drawn(tuple(spans), starts, tuple(self._offsets)))
+
+    def _draw_span(self, end: int) -> DrawnSpan:
+        """Draw up to `end`, to where the weights change, or to where a stream ends."""
+        start, stop, weights = next(self._schedule.spans(self._position, end))
+        heard = tuple(0.0 if i in self._silent else weight for i, weight in enumerate(weights))
+        if not sum(heard):
+            raise ValueError(
+                f"At position {start} of the mix, all streams that are left weigh 0. Give one of them a weight, or "
+                "choose another stop than 'all'."
+            )
+        span = DrawnSpan(start, stop, heard)
+        order = span.draw(self._key)
+        n_drawn = self._up_to_an_end(order)
+        for i, n in enumerate(np.bincount(order[:n_drawn], minlength=len(self._parts)).tolist()):
+            self._offsets[i] += n
+        self._position += n_drawn
+        self._note_ends()
+        return span._replace(stop=start + n_drawn)
+
+    def _up_to_an_end(self, order: Indices) -> int:
+        """How many positions are drawn until a stream ends, with the one that gives its last row."""
+        n_drawn = len(order)
+        for i, n in enumerate(np.bincount(order, minlength=len(self._parts)).tolist()):
+            part = self._parts[i]
+            if n and i not in self._ended and part.ends_within(self._offsets[i] + n):
+                left = (part.n_rows or 0) - self._offsets[i]
+                n_drawn = min(n_drawn, int(np.flatnonzero(order == i)[left - 1]) + 1)
+        return n_drawn
+
+    def _note_ends(self) -> None:
+        for i, part in enumerate(self._parts):
+            if i not in self._ended and part.ends_within(self._offsets[i]):
+                self._ended.add(i)
+                if self._stop == "all":
+                    self._silent.add(i)
+        self._is_over = self._ended_enough()
+
+    def _ended_enough(self) -> bool:
+        if self._stop == "first":
+            return bool(self._ended)
+        n_needed = len(self._silent) if self._stop == "never" else len(self._ended)
+        return n_needed == len(self._parts)

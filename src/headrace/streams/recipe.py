@@ -1,0 +1,128 @@
+"""What a stream is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from headrace.sources.source import Chunk
+from headrace.streams.limits import Cuts, Limit
+from headrace.streams.messages import Counted, CountRows
+from headrace.streams.steps import MapBatches, Step
+from headrace.streams.tokens import Packing
+from headrace.streams.windows import Blocks, EpochWindows, ListedBlocks, Share, Shuffle, Window, WindowPlan
+
+if TYPE_CHECKING:
+    from headrace.streams.counts import RowCounts
+
+Ask: TypeAlias = Callable[[Sequence[CountRows]], list[Counted]]
+"""Has rows counted: by the workers, or here."""
+
+
+@runtime_checkable
+class PlannedSource(Protocol):
+    """A source whose blocks are others in each epoch, or are not known before."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether blocks can be read in their natural order only."""
+        ...
+
+    def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
+        """The blocks of an epoch.
+
+        Args:
+            must_end: whether their number must be known, if there is an end.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a stream is made of; plain enough to be sent to workers.
+
+    Attributes:
+        steps: done to the rows of each window.
+        rounds: how often the data is gone through in an epoch; None for ever.
+        limits: which rows of each round are left; they are in the order of their stages.
+        packing: how rows, being sequences of tokens, become rows of one length at last.
+        as_columns: whether batches are made of columns, and not of rows.
+        draws_in_collate: whether random numbers may be drawn while a batch is collated.
+    """
+
+    source: Any  # a Source; it may be a PlannedSource, too
+    steps: tuple[Step, ...] = ()
+    shuffle: Shuffle | None = None
+    rounds: int | None = 1
+    limits: tuple[Limit, ...] = ()
+    packing: Packing | None = None
+    as_columns: bool = False
+    draws_in_collate: bool = True
+
+    def epoch_windows(
+        self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool = False
+    ) -> EpochWindows:
+        """The windows of an epoch. Counts rows only if `take`, `skip` or a mix cannot be told otherwise.
+
+        Args:
+            seed: of the loader; None for the stream's own.
+            must_end: whether the number of windows must be known, if there is an end.
+        """
+        plan = self._plan(seed, epoch, counts, ask, must_end=must_end or self.rounds != 1)
+
+        def count_rows(number: int, stage: int, cuts: Any) -> int:
+            share = Share(plan.window(number)._replace(cuts=cuts))
+            return counts.count([share], ask, stage)[0]
+
+        return EpochWindows(plan, self.limits, count_rows)
+
+    def _plan(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> WindowPlan:
+        own_seed = 0 if self.shuffle is None else self.shuffle.seed
+        source, blocks = self.source, None
+        if isinstance(source, PlannedSource):
+            blocks = source.plan_blocks(seed, epoch, counts, ask, must_end=must_end)
+        return WindowPlan(
+            ListedBlocks(source.blocks()) if blocks is None else blocks,
+            self.shuffle,
+            own_seed if seed is None else seed,
+            epoch,
+            self.rounds,
+            in_order=blocks is not None and source.in_order,
+        )
+
+    def plan(self, seed: int | None, epoch: int) -> EpochWindows:
+        """The windows of an epoch, for those who read them by themselves; rows are counted here, if they must be.
+
+        Raises:
+            TypeError: there is no end.
+        """
+        from headrace.streams.counts import RowCounts
+        from headrace.streams.reading import count_in
+
+        windows = self.epoch_windows(seed, epoch, RowCounts(self), count_in(self, seed), must_end=True)
+        if windows.n_windows is None:
+            raise TypeError("This stream has no end.")
+        return windows
+
+    def windows(self, plan: EpochWindows) -> dict[int, Cuts]:
+        """The numbers of the windows of a plan, which come with what is cut off them."""
+        return dict.fromkeys(range(plan.n_windows or 0), ())
+
+    def read(self, window: Window, cuts: Cuts = ()) -> Chunk:
+        """The rows of a window of a plan."""
+        from headrace.streams.reading import WindowReader
+
+        return WindowReader(self).read(Share(window._replace(cuts=(*window.cuts, *cuts)))).rows
+
+    def reads_columns(self) -> bool:
+        """Whether the rows of the source are wanted as columns, and need not be made into objects."""
+        return isinstance(self.steps[0], MapBatches) if self.steps else self.as_columns
+
+    def known_rows(self) -> int | None:
+        """How many rows an epoch has, if that is known without reading."""
+        keeps_count = all(step.keeps_count for step in self.steps) and self.packing is None
+        if not keeps_count or self.limits or self.rounds is None or isinstance(self.source, PlannedSource):
+            return None
+        counts = [block.rows for block in self.source.blocks()]
+        return None if None in counts else sum(count for count in counts if count is not None) * self.rounds

@@ -1,0 +1,71 @@
+"""Rows of one length, cut from sequences of tokens that follow each other, whatever windows they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from headrace.sources.source import Chunk
+from headrace.streams.rows import JoinedRows
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Tokens are loaded in place of rows: as many as make a batch of rows, and are cut into rows at last.
+
+    So rows go on from one window to the next, and nothing is lost. Only the last row of all may be shorter.
+
+    Attributes:
+        length: of a row.
+        drops_rest: whether a shorter last row is left out.
+    """
+
+    length: int
+    drops_rest: bool = False
+
+    def rows(self, tokens: Chunk) -> list[Any]:
+        """The tokens as rows."""
+        sequence = _sequence(tokens)
+        return [sequence[start : start + self.length] for start in range(0, len(sequence), self.length)]
+
+    def split(self, rest: Tokens, tokens: Chunk) -> tuple[list[Any], Tokens]:
+        """The whole rows of what was left over and of more tokens, and what is left over now."""
+        both = _sequence(JoinedRows([rest, tokens]))
+        end = len(both) - len(both) % self.length
+        return self.rows(Tokens(both[:end])), Tokens(both[end:])
+
+
+class Tokens:
+    """Tokens one after the other, as a list or an array."""
+
+    def __init__(self, tokens: Any) -> None:
+        self._tokens = tokens
+
+    @classmethod
+    def of(cls, sequences: Sequence[Any]) -> Tokens:
+        """The tokens of all sequences; an array, if all of them are."""
+        if sequences and all(isinstance(one, np.ndarray) and one.ndim == 1 for one in sequences):
+            return cls(np.concatenate(sequences))
+        return cls(list(chain.from_iterable(sequences)))
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def slice(self, start: int, stop: int) -> Tokens:
+        return Tokens(self._tokens[start:stop])
+
+    def rows(self) -> Any:
+        return self._tokens
+
+    def columns(self) -> dict[str, Any]:
+        return {"value": self._tokens}
+
+
+def _sequence(tokens: Chunk) -> Any:
+    """All tokens as one list or array."""
+    chunks = tokens.chunks if isinstance(tokens, JoinedRows) else [tokens]
+    return chunks[0].rows() if len(chunks) == 1 else Tokens.of([chunk.rows() for chunk in chunks]).rows()
