@@ -28,7 +28,7 @@ def main():
         with DataLoader(readings, batch_size=4, num_workers=2, output="numpy") as loader:
             first = next(iter(loader))
             print("The first batch:", first["id"].tolist(), first["celsius"].tolist())
-            seen = [id for batch in loader for id in batch["id"].tolist()]
+            seen = [key for batch in loader for key in batch["id"].tolist()]
         print("Rows, and how many of them are different:", len(seen), len(set(seen)))
         print("In order:", seen == sorted(seen))
 

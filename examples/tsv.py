@@ -27,7 +27,7 @@ def main():
             print(batch["id"], batch["text"], batch["label"])
 
         shuffled = DataLoader(table.shuffle(window=4), batch_size=100, seed=1)
-        epochs = [[id for batch in shuffled for id in batch["id"].tolist()] for _ in range(2)]
+        epochs = [[key for batch in shuffled for key in batch["id"].tolist()] for _ in range(2)]
         print("Shuffled, every row once in each epoch:", [sorted(ids) == list(range(N_ROWS)) for ids in epochs])
         print("Another order in each:", epochs[0] != epochs[1])
 
@@ -37,7 +37,7 @@ def main():
             next(batches)
         with DataLoader(table.shuffle(window=4), batch_size=50, seed=1, num_workers=2) as resumed:
             resumed.load_state_dict(stopped.state_dict())
-            rest = [id for batch in resumed for id in batch["id"].tolist()]
+            rest = [key for batch in resumed for key in batch["id"].tolist()]
         print("Gone on after 30 batches, with two workers and another batch size:", rest == epochs[0][3000:])
 
 

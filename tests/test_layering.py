@@ -33,6 +33,7 @@ EVERYTHING = {
     "sources",
     "streams",
     "transport",
+    "window_assembly",
     "window_flow",
 }
 
@@ -59,9 +60,10 @@ MAY_IMPORT = {
     "engines": {"base", "frameworks", "data", "batch", "streams", "transport"},
     "flow": {"base", "engines", "reorder", "dealing"},
     "window_flow": {"base", "engines", "sources", "streams"},
+    "window_assembly": {"base", "engines", "insight", "loader", "order", "streams", "window_flow"},
     "preparing": {"base", "engines", "deliver"},
     "arguments": {"base", "batch"},
-    # The loader is known to these two by its type only.
+    # The loader is known to these by its type only.
     "assembly": EVERYTHING - {"arguments", "assembly", "epochs", "sources"},
     "epochs": EVERYTHING - {"arguments", "epochs", "sources"},
     "loader": (EVERYTHING - {"loader"}) | {"tuning"},

@@ -69,7 +69,6 @@ from headrace.order.samplers import (
     WeightedRandomSampler,
 )
 from headrace.order.weights import class_weights
-from headrace.streams.stream import Stream
 
 if TYPE_CHECKING:
     from headrace.insight.plot import plot_timings
@@ -88,6 +87,7 @@ if TYPE_CHECKING:
         read_tar,
         read_text,
     )
+    from headrace.streams.stream import Stream
     from headrace.tuning.tune import Tuning, tune
 
 # What many programs never ask for is imported when they do.
@@ -96,6 +96,7 @@ _LATE = {
     "Inspection": "inspecting",
     "MultiStreamDataLoader": "multistream.loader",
     "MultiStreamDataset": "multistream.dataset",
+    "Stream": "streams.stream",
     "StreamBatch": "multistream.steps",
     "Tuning": "tuning.tune",
     "inspect": "inspecting",

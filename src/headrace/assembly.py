@@ -14,12 +14,12 @@ from headrace.base.progress import Progress
 from headrace.batch.collate import default_collate, default_convert, taught_types
 from headrace.data.dataset import is_datapipe
 from headrace.deliver.iterator import PromisedLength
+from headrace.deliver.quarantine import Quarantine
 from headrace.deliver.skipped import SkippedSamples
 from headrace.engines.duplicates import DuplicateWatch
 from headrace.engines.engine import Engine, Job
 from headrace.engines.inline import InlineEngine
 from headrace.engines.threads import ThreadEngine
-from headrace.engines.worker import Worker
 from headrace.flow import Flow
 from headrace.frameworks.framework import random_source, resolve_output
 from headrace.insight.audit import EpochAccount
@@ -27,23 +27,25 @@ from headrace.insight.epoch_audit import Part
 from headrace.insight.recorder import Recorder
 from headrace.order.expected import KnownKeys, expected_keys
 from headrace.order.seeded_course import SeededCourse
-from headrace.streams.audited import ExpectedRows, RowAccount
-from headrace.streams.course import WindowCourse
-from headrace.streams.quarantine import Quarantine
-from headrace.streams.stream import Stream
-from headrace.window_flow import WindowFlow
 
 if TYPE_CHECKING:
     from headrace.loader import DataLoader
+    from headrace.window_flow import WindowFlow
 
 _SEED_BITS = 2**63 - 1
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether it is a `Stream`; whoever has one has imported its module."""
+    streams = loaded("headrace.streams.stream")
+    return streams is not None and isinstance(dataset, streams.Stream)
 
 
 def base_seed_of(loader: DataLoader[Any], progress: Progress, saved: int | None) -> int:
     if loader.seed is not None:
         return derive_key(loader.seed, progress.epoch, "workers") & _SEED_BITS
-    course = loader._epochs.course
-    if isinstance(course, WindowCourse) and course.loading.shard.world > 1:
+    course: Any = loader._epochs.course
+    if loader._is_stream and course.loading.shard.world > 1:
         return derive_key(0, progress.epoch, "workers") & _SEED_BITS  # ranks must agree how many rows there are
     if saved is None:
         # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
@@ -80,16 +82,18 @@ def make_flow(
     duplicates: DuplicateWatch | None,
     skipped: SkippedSamples | None,
 ) -> Flow | WindowFlow:
-    course = loader._epochs.course
-    if isinstance(course, WindowCourse):
-        return _window_flow(loader, course, keys, engine, progress, skipped)
+    tell_bad = None if skipped is None else partial(_tell_bad, loader._quarantine, skipped)
+    if loader._is_stream:
+        from headrace.window_assembly import make_window_flow
+
+        return make_window_flow(loader, make_job(loader, progress, None), keys, engine, progress, tell_bad)
     return Flow(
         keys,
         engine,
         in_order=loader.in_order,
         takes_turns=loader.seed is None or loader._iterable,
         progress=progress,
-        tell_bad=None if skipped is None else partial(_tell_bad, loader._quarantine, skipped),
+        tell_bad=tell_bad,
         tell_first=None if duplicates is None else duplicates.tell,
         account=_open_account(loader, progress),
         timekeeper=loader._recorder.latest,
@@ -100,44 +104,6 @@ def _tell_bad(quarantine: Quarantine | None, skipped: SkippedSamples, bad: tuple
     if quarantine is not None:
         quarantine.note(bad)
     skipped.note(bad)
-
-
-def _window_flow(
-    loader: DataLoader[Any],
-    course: WindowCourse,
-    shares: Any,
-    engine: Engine,
-    progress: Progress,
-    skipped: SkippedSamples | None,
-) -> WindowFlow:
-    packing = course.loading.recipe.packing
-    flow = WindowFlow(
-        shares,
-        engine,
-        progress,
-        size=loader.batch_size or 1,
-        drop_last=loader.drop_last,
-        join=Worker(make_job(loader, progress, None)).join,
-        place=progress.start.get("place", (0, 0)),
-        row_length=1 if packing is None else packing.length,
-        drops_rest=packing is not None and packing.drops_rest,
-        note_rows=course.counts.note,
-        tell_bad=None if skipped is None else partial(_tell_bad, loader._quarantine, skipped),
-        account=_open_row_account(loader, course, shares, progress),
-        timekeeper=loader._recorder.latest,
-    )
-    shares.ask = flow.count_rows
-    return flow
-
-
-def _open_row_account(
-    loader: DataLoader[Any], course: WindowCourse, shares: Any, progress: Progress
-) -> RowAccount | None:
-    audit, loading = loader._epochs.audit, course.loading
-    if audit is None:
-        return None
-    part = Part(progress.batches, loading.shard.rank, loading.shard.world)
-    return RowAccount(audit.begin(progress.epoch, part, ExpectedRows(shares, loading, progress.start)), loading)
 
 
 def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount | None:
@@ -201,7 +167,7 @@ def _tell_restart(recorder: Recorder, warn: Callable[[str], None], text: str) ->
 def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
     """What the workers of a loader are told."""
     batched = loader.batch_sampler is not None
-    is_stream = isinstance(loader.dataset, Stream)
+    is_stream = loader._is_stream
     is_default = _is_default(loader.collate_fn, "default_collate" if batched else "default_convert")
     taught = taught_types()
     return Job(

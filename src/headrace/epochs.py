@@ -23,11 +23,10 @@ from headrace.insight.audit import Audit
 from headrace.order.course import Course
 from headrace.order.stream_course import StreamCourse
 from headrace.preparing import PreparingEngine
-from headrace.streams.course import WindowCourse
-from headrace.window_flow import WindowFlow
 
 if TYPE_CHECKING:
     from headrace.loader import DataLoader
+    from headrace.window_flow import WindowFlow
 
 
 @dataclass
@@ -44,10 +43,14 @@ class Epochs:
     """The epochs of one loader.
 
     It does not hold the loader, so that both are gone as soon as nobody uses them.
+
+    Args:
+        reads_windows: whether the course is that of a `Stream`.
     """
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: Course, *, reads_windows: bool) -> None:
         self.course = course
+        self._windows: Any = course if reads_windows else None
         self.next = 0  # the number of the next epoch
         self.audit: Audit | None = None
         self._latest: Progress | None = None
@@ -102,18 +105,16 @@ class Epochs:
 
     def _gathered(self, states: list[Mapping[str, Any]]) -> Mapping[str, Any]:
         """One state, of those of all ranks."""
-        if isinstance(self.course, WindowCourse):
-            return self.course.gather(states)
+        if self._windows is not None:
+            gathered: Mapping[str, Any] = self._windows.gather(states)
+            return gathered
         if len(states) != 1:
             raise StateError("Only streams need the states of all ranks. Pass that of one of them.")
         return states[0]
 
     def seek(self, batch: int) -> None:
         """Let the next epoch begin before batch number `batch`."""
-        if isinstance(self.course, WindowCourse):
-            course = self.course.seek_in(self.next, batch)
-        else:
-            course = self.course.seek(batch)
+        course = self.course.seek(batch) if self._windows is None else self._windows.seek_in(self.next, batch)
         self._loaded = {
             "headrace": VERSION,
             "epoch": self.next,
@@ -142,7 +143,7 @@ class Epochs:
             self.course.restore(state["course"])
             state = None
         progress = _progress_of(self.next, state, loader)
-        size = loader.batch_size or 1 if isinstance(self.course, WindowCourse) else None
+        size = None if self._windows is None else loader.batch_size or 1
         run = loader._recorder.begin(progress.epoch, size)
         self.next += 1
         if self._running is not None:

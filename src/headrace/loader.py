@@ -20,12 +20,14 @@ from headrace.arguments import (
     shown,
     warn_of_many_workers,
 )
+from headrace.assembly import is_stream
 from headrace.base.messages import BadSample
 from headrace.base.warning import WarnOnce
 from headrace.batch.collate import default_collate, default_convert
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
+from headrace.deliver.quarantine import Quarantine
 from headrace.engines.engine import Engine
 from headrace.epochs import Epochs
 from headrace.frameworks.framework import Output, resolve_output
@@ -39,10 +41,6 @@ from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSam
 from headrace.order.seeded_course import seeded_course
 from headrace.order.shard import Even, Shard, resolve_shard
 from headrace.order.stream_course import StreamCourse
-from headrace.streams.course import WindowCourse
-from headrace.streams.quarantine import Quarantine
-from headrace.streams.shares import Loading
-from headrace.streams.stream import Stream
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -162,8 +160,8 @@ class DataLoader(Explained, Generic[T_co]):
         self.shard = resolve_shard(shard, even)
         self.even = even
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
-        is_stream = isinstance(dataset, Stream)
-        self.seed = 0 if seed is None and self.shard is not None and not is_stream else seed
+        self._is_stream = is_stream(dataset)
+        self.seed = 0 if seed is None and self.shard is not None and not self._is_stream else seed
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
@@ -199,7 +197,7 @@ class DataLoader(Explained, Generic[T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_samples: int | None = None
-        self._epochs = Epochs(self._make_course())
+        self._epochs = Epochs(self._make_course(), reads_windows=self._is_stream)
         self._iterators = OpenIterators()
         self._initialised = True
         warn_of_many_workers(num_workers)
@@ -207,14 +205,10 @@ class DataLoader(Explained, Generic[T_co]):
     def _make_course(self) -> Course:
         described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
         describe = partial(_describe, self.dataset)
-        if isinstance(self.dataset, Stream):
-            shard_of_stream = resolve_shard("auto", self.even) if self.shard is None else self.shard
-            recipe = self.dataset.recipe
-            batch_rows = (self.batch_size or 1) * (1 if recipe.packing is None else recipe.packing.length)
-            skips = self.on_error == "skip"
-            return WindowCourse(
-                Loading(recipe, batch_rows, self.drop_last, self.seed, shard_of_stream or Shard(), skips)
-            )
+        if self._is_stream:
+            from headrace.window_assembly import make_window_course
+
+            return make_window_course(self)
         if self._iterable:
             if self.shard is not None:
                 raise ValueError(
@@ -357,7 +351,7 @@ class DataLoader(Explained, Generic[T_co]):
         Raises:
             TypeError: the dataset, or the sampler, has no length.
         """
-        if not self._iterable or isinstance(self.dataset, Stream):
+        if not self._iterable or self._is_stream:
             return self._epochs.course.n_batches(self._epochs.number)
         self._promised_samples = n = len(self.dataset)
         if self.batch_size is None:

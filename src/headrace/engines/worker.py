@@ -134,7 +134,6 @@ class Worker:
         return WindowFetcher(
             job.recipe,
             collate,
-            seed=job.seed,
             is_single=not job.batched,
             randomness=randomness,
             on_bad=self._note_bad if job.skip_errors else None,
@@ -267,6 +266,8 @@ def describe_bad(key: Any, task: Task, worker: int | None, error: BaseException)
 def place_of(task: Task, position: int) -> str:
     """Which sample of which batch, in words; position -1 means that no single one is known."""
     keys = _readable(task.keys)
+    if hasattr(keys, "where"):  # of a stream: files, and rows in them
+        return str(keys.where())
     batch = f"batch {task.number}"
     if isinstance(keys, Pull):
         return batch if position < 0 else f"{batch}, its sample {position}"

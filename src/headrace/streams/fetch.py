@@ -48,7 +48,6 @@ class WindowFetcher:
         collate: Callable[[Any], Any],
         *,
         randomness: SampleRandomness,
-        seed: int | None = None,
         is_single: bool = False,
         on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import DataLoader, get_worker_info, read_jsonl
 from headrace.base.messages import BadSample
-from headrace.streams.quarantine import Quarantine
+from headrace.deliver.quarantine import Quarantine
 from headrace.testing import FlakyDataset
 from tests.streams.memory import in_memory
 
