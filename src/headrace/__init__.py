@@ -47,18 +47,14 @@ from headrace.base.messages import BadSample
 from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
-from headrace.batch.packing import Packed, pack_collate, unpack_sequences
 from headrace.batch.padding import Padded, pad_collate
 from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
 from headrace.data.dataset import Dataset, IterableDataset
 from headrace.data.shared_list import SharedList
 from headrace.data.tensors import TensorDataset
-from headrace.insight.audit import Audit
 from headrace.loader import DataLoader
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
-from headrace.order.bucket_batches import BucketBatchSampler, sample_lengths
-from headrace.order.class_batches import ClassBatchSampler
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import (
     ChunkedSampler,
@@ -71,11 +67,15 @@ from headrace.order.samplers import (
 from headrace.order.weights import class_weights
 
 if TYPE_CHECKING:
+    from headrace.batch.packing import Packed, pack_collate, unpack_sequences
+    from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
     from headrace.inspecting import Inspection, inspect
     from headrace.multistream.dataset import MultiStreamDataset
     from headrace.multistream.loader import MultiStreamDataLoader
     from headrace.multistream.steps import StreamBatch
+    from headrace.order.bucket_batches import BucketBatchSampler, sample_lengths
+    from headrace.order.class_batches import ClassBatchSampler
     from headrace.sources.cache import Cache
     from headrace.streams.mix import mix
     from headrace.streams.readers import (
@@ -92,15 +92,20 @@ if TYPE_CHECKING:
 
 # What many programs never ask for is imported when they do.
 _LATE = {
+    "Audit": "insight.audit",
+    "BucketBatchSampler": "order.bucket_batches",
     "Cache": "sources.cache",
+    "ClassBatchSampler": "order.class_batches",
     "Inspection": "inspecting",
     "MultiStreamDataLoader": "multistream.loader",
     "MultiStreamDataset": "multistream.dataset",
+    "Packed": "batch.packing",
     "Stream": "streams.stream",
     "StreamBatch": "multistream.steps",
     "Tuning": "tuning.tune",
     "inspect": "inspecting",
     "mix": "streams.mix",
+    "pack_collate": "batch.packing",
     "plot_timings": "insight.plot",
     "read_arrow": "streams.readers",
     "read_csv": "streams.readers",
@@ -109,7 +114,9 @@ _LATE = {
     "read_sql": "streams.readers",
     "read_tar": "streams.readers",
     "read_text": "streams.readers",
+    "sample_lengths": "order.bucket_batches",
     "tune": "tuning.tune",
+    "unpack_sequences": "batch.packing",
 }
 
 

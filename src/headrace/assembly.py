@@ -19,16 +19,13 @@ from headrace.deliver.skipped import SkippedSamples
 from headrace.engines.duplicates import DuplicateWatch
 from headrace.engines.engine import Engine, Job
 from headrace.engines.inline import InlineEngine
-from headrace.engines.threads import ThreadEngine
 from headrace.flow import Flow
 from headrace.frameworks.framework import random_source, resolve_output
-from headrace.insight.audit import EpochAccount
-from headrace.insight.epoch_audit import Part
 from headrace.insight.recorder import Recorder
-from headrace.order.expected import KnownKeys, expected_keys
 from headrace.order.seeded_course import SeededCourse
 
 if TYPE_CHECKING:
+    from headrace.insight.audit import EpochAccount
     from headrace.loader import DataLoader
     from headrace.window_flow import WindowFlow
 
@@ -110,6 +107,9 @@ def _open_account(loader: DataLoader[Any], progress: Progress) -> EpochAccount |
     audit, course = loader._epochs.audit, loader._epochs.course
     if audit is None:
         return None
+    from headrace.insight.epoch_audit import Part
+    from headrace.order.expected import KnownKeys, expected_keys
+
     position, n_ahead = progress.start.get("position", progress.batches), len(progress.ahead)
     if audit.expect is None:
         expected = expected_keys(course, progress.epoch, position, has_gaps=n_ahead > 0)
@@ -142,6 +142,8 @@ def make_engine(loader: DataLoader[Any], workers: int) -> Engine:
         return InlineEngine()
     prefetch = loader.prefetch_factor or 2
     if loader.engine == "threads":
+        from headrace.engines.threads import ThreadEngine
+
         return ThreadEngine(workers, prefetch, loader.timeout)
     from headrace.engines.launch import default_context  # multiprocessing is slow to import
     from headrace.engines.processes import ProcessEngine

@@ -19,12 +19,12 @@ from headrace.deliver.skipped import SkippedSamples
 from headrace.engines.duplicates import DuplicateWatch
 from headrace.engines.engine import Engine
 from headrace.flow import Flow
-from headrace.insight.audit import Audit
 from headrace.order.course import Course
 from headrace.order.stream_course import StreamCourse
 from headrace.preparing import PreparingEngine
 
 if TYPE_CHECKING:
+    from headrace.insight.audit import Audit
     from headrace.loader import DataLoader
     from headrace.window_flow import WindowFlow
 

@@ -31,7 +31,6 @@ from headrace.deliver.quarantine import Quarantine
 from headrace.engines.engine import Engine
 from headrace.epochs import Epochs
 from headrace.frameworks.framework import Output, resolve_output
-from headrace.insight.audit import Audit
 from headrace.insight.explained import Explained
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.course import Course
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     from typing_extensions import Self
+
+    from headrace.insight.audit import Audit
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -327,6 +328,8 @@ class DataLoader(Explained, Generic[T_co]):
             expect: the keys that all ranks together are to get in each epoch, for samplers of your own: mostly
                 `range(len(dataset))`.
         """
+        from headrace.insight.audit import Audit
+
         self._epochs.audit = audit = Audit(full=full, expect=expect)
         return audit
 
