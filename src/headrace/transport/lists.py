@@ -30,8 +30,8 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
     Pickling what this gives, and unpickling that, makes an equal batch. The batch itself is not changed.
     """
     kind = type(batch)
-    if kind is list and len(batch) >= _FEWEST:
-        packed = _pack(batch, allocate)
+    if kind is list:
+        packed = _pack_nested(batch) if batch and type(batch[0]) is list else _pack(batch, allocate)
         if packed is not batch:
             return packed
     if kind is dict and len(batch) <= _MOST_FIELDS:
@@ -41,6 +41,18 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
         fields = [_pack(field, allocate) for field in batch]
         return kind(fields) if any(a is not b for a, b in zip(fields, batch, strict=True)) else batch
     return batch
+
+
+def _pack_nested(lists: list[Any]) -> Any:
+    """Several lists of strings: the batches of a window, or tokens."""
+    if not all([type(items) is list for items in lists]):
+        return lists
+    try:
+        for items in lists:
+            "".join(items)
+        return PackedStrings(marshal.dumps(lists))
+    except (TypeError, ValueError, MemoryError):
+        return lists
 
 
 def _pack(items: Any, allocate: Allocate) -> Any:
