@@ -29,19 +29,16 @@ gc.collect()
 gc.freeze()  # what the libraries brought is not a test's: collecting it again after each test takes 0.1 s
 
 
-def _open_descriptors() -> set[str]:
-    """Except for those of fonts, which matplotlib keeps open for ever."""
-    folder = "/proc/self/fd"
-    if not Path(folder).exists():
-        return set()
-    return {fd for fd in os.listdir(folder) if not _target_of(f"{folder}/{fd}").endswith(".ttf")}
-
-
-def _target_of(link: str) -> str:
-    try:
-        return os.readlink(link)
-    except FileNotFoundError:  # of the listing itself, which has ended by now
-        return ""
+def _open_descriptors() -> list[str]:
+    """What is open; except for fonts, which matplotlib keeps open for ever."""
+    folder = Path("/proc/self/fd")
+    found = []
+    for link in folder.iterdir() if folder.exists() else ():
+        try:
+            found.append(os.readlink(link))
+        except FileNotFoundError:  # of the listing itself, which has ended by now
+            continue
+    return sorted(target for target in found if not target.endswith(".ttf"))
 
 
 def _shared_segments() -> set[str]:
@@ -72,5 +69,5 @@ def nothing_left_behind() -> Iterator[None]:
     assert not multiprocessing.active_children()
     assert {thread for thread in threading.enumerate() if thread.is_alive()} <= threads
     assert _shared_segments() <= segments
-    assert len(_open_descriptors()) <= len(descriptors)
+    assert len(left := _open_descriptors()) <= len(descriptors), set(left) - set(descriptors)
     gc.freeze()  # what lives on is seldom a test's, and would be looked at again after each of the next thousands

@@ -91,7 +91,7 @@ class Epochs:
             StateError: it is no state, or it does not fit.
         """
         states: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
-        for one in states:
+        for one in states or [state]:
             _check_header(one)
         try:
             state = self._gathered(states)

@@ -33,19 +33,20 @@ class JsonLinesSource(LineSource):
                 yield ValueChunk(values, "value")
 
     def _parse(self, lines: Lines, block: Block, on_bad: OnBad | None) -> list[Any]:
-        values = []
-        for i, line in enumerate(lines.texts):
+        values: list[Any] = []
+        for i, line in enumerate(lines.texts()):
             try:
                 # The scanner is what `json.loads` calls after some checks; most lines need none of them.
                 value, end = _scan(line, 0)
                 values.append(value if end == len(line) else json.loads(line))
             except (ValueError, StopIteration, RecursionError):
-                self._parse_again(lines, i, block, values, on_bad)
+                self._parse_again(lines, i, line, block, values, on_bad)
         return values
 
-    def _parse_again(self, lines: Lines, i: int, block: Block, values: list[Any], on_bad: OnBad | None) -> None:
+    def _parse_again(
+        self, lines: Lines, i: int, line: str, block: Block, values: list[Any], on_bad: OnBad | None
+    ) -> None:
         """A line that is blank, begins with white space, or is bad."""
-        line = lines.texts[i]
         if not line.strip(" \t\r\n"):
             return
         try:

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
+
+import numpy as np
 
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.file_source import FileSource, bad_record
-from headrace.sources.line_source import LineSource
+from headrace.sources.line_source import LineSource, split_lines
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad, leave_out
+
+
+class SplitChunk:
+    """A text that is split when its rows are wanted. It forgets them with the last one: so they stay in the cache.
+
+    Args:
+        n_rows: how many rows `split` makes of it.
+    """
+
+    def __init__(self, text: str, split: Callable[[str], list[str]], n_rows: int, column: str) -> None:
+        self._text = text
+        self._split = split
+        self._n_rows = n_rows
+        self._column = column
+        self._rows: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def slice(self, start: int, stop: int) -> ValueChunk:
+        rows = self.rows()
+        self._rows = rows if stop < self._n_rows else None
+        return ValueChunk(rows[start:stop], self._column)
+
+    def rows(self) -> list[str]:
+        return self._split(self._text) if self._rows is None else self._rows
+
+    def columns(self) -> dict[str, list[str]]:
+        return {self._column: self.rows()}
 
 
 @final
@@ -19,7 +50,10 @@ class TextSource(LineSource):
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
-            yield ValueChunk(lines.texts, "text")
+            if lines.text is None:
+                yield ValueChunk(lines.good, "text")
+            else:
+                yield SplitChunk(lines.text, split_lines, lines.count, "text")
 
 
 @final
@@ -27,10 +61,24 @@ class WordSource(LineSource):
     """The words of text files: whatever stands between white space; as a column, `word`."""
 
     format = "text, words"
+    _piece_bytes = 24 << 10  # words take much more memory than what they are split from
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
-            yield ValueChunk("\n".join(lines.texts).split(), "word")
+            text = "\n".join(lines.good) if lines.text is None else lines.text
+            if text.isascii():
+                yield SplitChunk(text, str.split, _count_words(text), "word")
+            else:
+                yield ValueChunk(text.split(), "word")
+
+
+_IS_SPACE = np.array([chr(code).isspace() for code in range(128)])
+
+
+def _count_words(text: str) -> int:
+    """How many words an ASCII text has, without making them."""
+    is_space = _IS_SPACE[np.frombuffer(b" " + text.encode("ascii"), np.uint8)]
+    return int(np.count_nonzero(is_space[:-1] & ~is_space[1:]))
 
 
 @final

@@ -45,7 +45,7 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
 
 def _pack_nested(lists: list[Any]) -> Any:
     """Several lists of strings: the batches of a window, or tokens."""
-    if not all([type(items) is list for items in lists]):
+    if not all(type(items) is list for items in lists):
         return lists
     try:
         for items in lists:

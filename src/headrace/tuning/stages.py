@@ -126,7 +126,7 @@ class Question:
         busy, started = _busy_s(), perf_counter()
         batches = iter(loader)
         with closing(batches):
-            while perf_counter() - started < self.seconds / 2:
+            while not seconds or perf_counter() - started < self.seconds / 2:
                 began = perf_counter()
                 batch = next(batches, None)
                 if batch is None:
