@@ -60,6 +60,21 @@ def nothing_learnt() -> Iterator[None]:
         collate._resolved.clear()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def helpers_of_multiprocessing() -> None:
+    """What `multiprocessing` keeps open for good is there before any test counts."""
+    from tests.engines.jobs import start_helpers_of_multiprocessing
+
+    start_helpers_of_multiprocessing()
+
+
+def _await_feeders() -> None:
+    """Threads of torch's own loaders, which end a moment after them, and let go of their pipes."""
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(5)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """A process, thread, descriptor or shared segment that is left behind fails the test that left it."""
@@ -67,6 +82,7 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     gc.collect()
     assert not multiprocessing.active_children()
+    _await_feeders()
     assert {thread for thread in threading.enumerate() if thread.is_alive()} <= threads
     assert _shared_segments() <= segments
     assert len(left := _open_descriptors()) <= len(descriptors), set(left) - set(descriptors)

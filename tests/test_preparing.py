@@ -14,17 +14,12 @@ from headrace.engines.threads import ThreadEngine
 from headrace.flow import Flow
 from headrace.preparing import PreparingEngine
 from headrace.testing import FlakyDataset
-from tests.engines.jobs import Gated, job, processes, run, start_helpers_of_multiprocessing, wait_for
+from tests.engines.jobs import Gated, job, processes, run, wait_for
 
 KINDS = {
     "threads": lambda **options: ThreadEngine(2, 2, **options),
     "fork": lambda **options: processes("fork", **options),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _helpers_of_multiprocessing():
-    start_helpers_of_multiprocessing()
 
 
 @pytest.fixture(params=KINDS)

@@ -22,7 +22,6 @@ from headrace import (
 )
 from headrace.base.generators import GENERATORS
 from headrace.testing import DyingDataset
-from tests.engines.jobs import start_helpers_of_multiprocessing
 from tests.needs import as_lists, needs_torch
 from tests.resuming import (
     DRAW,
@@ -42,11 +41,6 @@ from tests.resuming import (
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 SEEDED_ORDERS = [order for order in ORDERS if order != "with a state"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _helpers_of_multiprocessing():
-    start_helpers_of_multiprocessing()
 
 
 class Each(Dataset):

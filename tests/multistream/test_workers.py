@@ -11,16 +11,11 @@ import pytest
 
 from headrace import Dataset, IterableDataset, WorkerDiedError, WorkerTimeoutError, get_worker_info
 from headrace.multistream.loader import MultiStreamDataLoader
-from tests.engines.jobs import START_METHODS, start_helpers_of_multiprocessing
+from tests.engines.jobs import START_METHODS
 from tests.failures.scripts import children, needs_proc
 from tests.multistream.oracle import GIVEN, Case, listed, plain, take, through_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _start_methods():
-    start_helpers_of_multiprocessing()
 
 
 @pytest.mark.parametrize("method", START_METHODS)

@@ -12,19 +12,12 @@ pytest.importorskip("torch")
 import torch.utils.data as torch_data
 
 import headrace
-from tests.engines.jobs import start_helpers_of_multiprocessing
 
 from . import spawned
 from .traces import Setting, Step, compare_traces, trace
 
 pytestmark = pytest.mark.timeout(300)
 TWO_EPOCHS = [Step("start", 0), Step("next", 0), Step("start", 0), Step("drain", 0)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _helpers_of_multiprocessing() -> None:
-    """They keep descriptors open for good, which is not a test's fault."""
-    start_helpers_of_multiprocessing()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import ChangedFileError, RecordError
 from headrace.sources.compression import codec_by_content
 from headrace.sources.file_source import FileOptions
-from headrace.sources.line_source import PIECE_BYTES
+from headrace.sources.line_source import LineSource
 from headrace.sources.lines import LineEnds, SegmentReader
 from headrace.sources.source import FileVersion
 from headrace.sources.text import TextSource, WholeTextSource, WordSource
@@ -255,7 +255,7 @@ class TestLongLines:
 
         too_long = []
         reader = SegmentReader(
-            Gigabyte(), 0, None, LineEnds(b"\n"), 1 << 20, lambda *told: too_long.append(told), PIECE_BYTES
+            Gigabyte(), 0, None, LineEnds(b"\n"), 1 << 20, lambda *told: too_long.append(told), LineSource._piece_bytes
         )
         tracemalloc.start()
         try:

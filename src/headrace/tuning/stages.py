@@ -122,7 +122,8 @@ class Question:
     def _whole_batches(self, alone: Stages, loader: Any, size: int | None = None) -> Stages:
         """What batches of `size` samples tell beyond the single ones; reckoned up to the size that was asked for."""
         scale = 1.0 if size is None else alone.batch_size / size
-        seconds, n_bytes = [], 0
+        seconds: list[float] = []
+        n_bytes = 0
         busy, started = _busy_s(), perf_counter()
         batches = iter(loader)
         with closing(batches):
