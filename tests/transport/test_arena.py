@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.transport import arena
 from headrace.transport import arena as arena_module
 from headrace.transport.arena import WORTH_SHARING, LoaderArena, WorkerArena
 from headrace.transport.segment import map_segment
@@ -382,3 +383,13 @@ def test_a_mapping_outlives_its_descriptor():
     os.close(fd)
     memory[5] = 3
     assert memory[5] == 3
+
+
+def test_a_lease_may_end_after_the_module_has(pair, monkeypatch):
+    """When Python ends, the names of a module may be gone before the last batch is."""
+    view = pair.ship(100_000, 7)
+    monkeypatch.setattr(arena, "os", None)
+    monkeypatch.setattr(arena, "_FREE", None)
+    del view
+    monkeypatch.undo()
+    assert not pair.loader._leases

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -225,8 +225,16 @@ class LoaderArena:
         return ranges
 
 
-def _end_lease(owner: int, states: memoryview, leases: dict[int, Any], block: int, view: Any) -> None:
-    if os.getpid() != owner:
+def _end_lease(
+    owner: int,
+    states: memoryview,
+    leases: dict[int, Any],
+    block: int,
+    view: Any,
+    getpid: Callable[[], int] = os.getpid,  # here, for a batch may outlive this module when Python ends
+    free: int = _FREE,
+) -> None:
+    if getpid() != owner:
         return  # a forked child may drop what its parent still holds
     del leases[block]
-    states[block] = _FREE
+    states[block] = free
