@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.transport import arena
 from headrace.transport import arena as arena_module
 from headrace.transport.arena import WORTH_SHARING, LoaderArena, WorkerArena
 from headrace.transport.segment import map_segment
@@ -388,8 +387,8 @@ def test_a_mapping_outlives_its_descriptor():
 def test_a_lease_may_end_after_the_module_has(pair, monkeypatch):
     """When Python ends, the names of a module may be gone before the last batch is."""
     view = pair.ship(100_000, 7)
-    monkeypatch.setattr(arena, "os", None)
-    monkeypatch.setattr(arena, "_FREE", None)
+    monkeypatch.setattr(arena_module, "os", None)
+    monkeypatch.setattr(arena_module, "_FREE", None)
     del view
     monkeypatch.undo()
     assert not pair.loader._leases
