@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.keys import derive_key
@@ -172,6 +173,7 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
     is_stream = loader._is_stream
     is_default = _is_default(loader.collate_fn, "default_collate" if batched else "default_convert")
     taught = taught_types()
+    draws = bool(taught) or not (is_default or _is_known(loader.collate_fn))
     return Job(
         dataset=loader.dataset,
         iterable=loader._iterable and not is_stream,
@@ -186,11 +188,16 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
         skip_errors=loader.on_error == "skip",
         seed=loader.seed,
         starts=starts,
-        # Our own collation draws no random numbers, unless the user has taught it something.
-        recipe=replace(loader.dataset.recipe, draws_in_collate=not is_default or bool(taught)) if is_stream else None,
+        recipe=replace(loader.dataset.recipe, draws_in_collate=draws) if is_stream else None,
         taught=taught,
         timed=loader._recorder.is_on,
     )
+
+
+def _is_known(collate_fn: Any) -> bool:
+    """Whether nobody can draw random numbers in a collate function, because it is ours, or as good as."""
+    kind = collate_fn if isinstance(collate_fn, (type, FunctionType)) else type(collate_fn)
+    return kind in (list, tuple) or kind.__module__.partition(".")[0] == "headrace"
 
 
 def _worker_init(loader: DataLoader[Any]) -> Callable[[int], None] | None:
