@@ -81,7 +81,7 @@ MAY_IMPORT = {
         "order",
         "streams",
     },
-    "tuning": {"base", "data", "loader", "streams"},
+    "tuning": {"base", "data", "frameworks", "loader", "streams"},
     "serving": {"loader", "order"},
     "cli": {"base", "insight", "inspecting", "loader", "multistream", "order", "serving", "transport", "tuning"},
     "inspecting": {"base", "sources", "streams"},

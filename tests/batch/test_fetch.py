@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace import DataLoader
 from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.batch.fetch import (
@@ -144,6 +145,8 @@ class Follower:
 
 class Summing:
     """A builder that notes the number of samples it was made for."""
+
+    only_keeps = False
 
     def __init__(self, n):
         self.n = n
@@ -440,3 +443,23 @@ def test_a_seeded_stream_that_cannot_begin_says_so_once():
         fetcher.fetch(task)
     with pytest.raises(EndOfStream):
         fetcher.fetch(task)
+
+
+@pytest.mark.parametrize("sample", ["text", 3, np.zeros(10_000)], ids=["text", "number", "large array"])
+@pytest.mark.parametrize("bad", [0, 1, 7])
+def test_an_error_is_raised_at_its_sample_and_no_later_one_is_touched(sample, bad):
+    touched = []
+
+    class Breaking:
+        def __getitem__(self, index):
+            touched.append(index)
+            if index == bad:
+                raise KeyError(index)
+            return sample
+
+        def __len__(self):
+            return 10
+
+    with pytest.raises(KeyError):
+        list(DataLoader(Breaking(), batch_size=10, output="numpy"))
+    assert touched == list(range(bad + 1))

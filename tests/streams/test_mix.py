@@ -218,3 +218,11 @@ def test_a_stop_that_there_is_not_is_refused():
 
 def test_streams_that_are_never_heard_end_nothing():
     assert list(mix([in_memory(5, 2), in_memory(3, 2)], [1, 0], stop="all")) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("streams", "weights"), [({"a": 1}, None), (Stream.from_blocks([0], lambda _: [1]), None), ([], "ab")]
+)
+def test_streams_come_as_a_list_and_weights_as_numbers(streams, weights):
+    with pytest.raises(TypeError, match=r"list of streams|must be numbers"):
+        mix(streams, weights)

@@ -54,9 +54,16 @@ class Builder(Protocol):
 
     def finish(self) -> Any: ...
 
+    @property
+    def only_keeps(self) -> bool:
+        """Whether samples are only kept, so that they may as well come all at once."""
+        ...
+
 
 class ListBuilder:
     """Gives `collate` all samples at once."""
+
+    only_keeps = True
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
@@ -181,8 +188,11 @@ class MapFetcher:
         if self._randomness is not None:
             keys = self._randomness.over(keys)
         if self._watch is None:
+            keys = iter(keys)
             for key in keys:
                 builder.add(dataset[key])
+                if builder.only_keeps:  # known after the first; a comprehension takes a third of the time
+                    builder.extend([dataset[key] for key in keys])
             return builder.finish()
         added, board, watch = 0, self._watch.board, self._watch
         if not watch.leave_out and not watch.skip_errors:

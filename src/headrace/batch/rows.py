@@ -55,9 +55,14 @@ class RowBuilder:
         # A collator of another class may look into the samples, and one row is no sooner copied than one batch.
         self.add = self._add_first if size > 1 and type(collator) is Collator else self._samples.append
 
+    @property
+    def only_keeps(self) -> bool:
+        """Whether the samples are only kept, so that they may as well come all at once."""
+        return self.add == self._samples.append
+
     def extend(self, samples: list[Any]) -> None:
         """Take the next samples."""
-        if self.add == self._samples.append:
+        if self.only_keeps:
             self._samples.extend(samples)
             return
         for sample in samples:

@@ -62,6 +62,9 @@ def _run(folder: Path, steps: int) -> tuple[list[float], list[float]]:
 
         writer = Writer.new()
         with make_loader(num_workers=2) as loader:
+            out.print(
+                f"After step {half // 4}, a worker is killed on purpose; what headrace says to that:\n", highlight=False
+            )
             tell = _teller(progress, "Again, with a worker killed", half)
             resumed = train(writer, loader, half, tell, kill_at=half // 4)
             writer.save(checkpoint, loader)

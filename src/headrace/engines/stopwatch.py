@@ -18,6 +18,7 @@ _WATCH_COST_NS = 1500
 _TELL_COST_NS = 8000  # here, and in the loader that unpacks and keeps it
 _SAMPLE_COST_NS = 400
 _CPU_EVERY = 8  # batches that are told of: to ask for the time of one's own thread takes the system a microsecond
+_QUICK = 50  # times what it takes to time one
 _SLOW = 4  # times the mean, from which on a batch is told of in any case
 
 Collate = Callable[[Any], Any]
@@ -103,12 +104,17 @@ class Stopwatch:
 
         def build(size: int) -> Builder:
             builder = ListBuilder(collate) if collator is None else _WatchedRows(self, collator, size)
-            if not self._is_running or self._number & self._samples.mask:
+            if not self._is_running or self._number & self._samples.mask or self._has_quick_samples:
                 return builder
             self._collating, self._ends = 0, []  # a batch that is made again begins here
             return _WatchedSamples(builder, self._ends)
 
         return build
+
+    @property
+    def _has_quick_samples(self) -> bool:
+        """Whether timing single ones would be felt even in a few batches."""
+        return 0 < self._samples.mean_ns < _QUICK * _SAMPLE_COST_NS
 
     def _begin_collation(self, n_samples: int) -> None:
         if not self._collating:  # a worker that makes several batches at once fetches before the first
@@ -131,6 +137,8 @@ class _WatchedRows(RowBuilder):
 
 class _WatchedSamples:
     """A builder that notes when samples arrive."""
+
+    only_keeps = False
 
     def __init__(self, builder: Builder, ends: list[int]) -> None:
         self._builder = builder

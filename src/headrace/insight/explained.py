@@ -80,8 +80,12 @@ class Explained:
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: it is named like a picture; `headrace.plot_timings` draws one.
         """
         from headrace.insight.timeline import timeline_page
+
+        if Path(path).suffix.lower() in (".png", ".svg", ".pdf", ".jpg", ".jpeg"):
+            raise ValueError(f"timeline() writes a page: name it .html, not {path}. plot_timings() draws pictures.")
 
         Path(path).write_text(timeline_page(self._recorder, self._setup()), encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.streams.mix_plan import STOPS, Stop
 from headrace.streams.mixing import MixSource
@@ -37,6 +37,10 @@ def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop
         >>> "".join(mix([a, b], [2, 1], stop="all", seed=3))
         'aaaaababbbbb'
     """
+    if isinstance(streams, (Stream, Mapping)):
+        raise TypeError(f"mix takes a list of streams, and their weights beside it, got {type(streams).__name__}.")
+    if isinstance(weights, str):
+        raise TypeError(f"weights must be numbers, one for each stream, got {weights!r}.")
     if not streams:
         raise ValueError("mix needs at least one stream.")
     for stream in streams:

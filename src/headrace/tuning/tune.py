@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.base.errors import WorkerError
 from headrace.data.dataset import is_iterable_dataset
+from headrace.frameworks.framework import framework_of, resolve_output
 from headrace.loader import DataLoader
 from headrace.streams.stream import Stream
 from headrace.tuning.choice import reckon_prefetch, reckon_workers
@@ -117,6 +118,7 @@ def tune(
     """
     if seconds <= 0 or step_time < 0:
         raise ValueError(f"seconds must be positive and step_time not negative, got {seconds} and {step_time}.")
+    framework_of(resolve_output("auto"))  # importing it may take seconds, which are nobody's here
     deadline = perf_counter() + seconds
     dataset, batch_size, collate_fn, options = _taken_apart(data, batch_size, collate_fn)
     tell("the stages alone", 0.0)
