@@ -58,8 +58,10 @@ def test_the_workers_side_puts_messages_together_cut_at_every_byte():
     worker = WorkerChannel(read)
     for cut in range(1, len(stream)):
         os.write(write, stream[:cut])
-        threading.Timer(0.001, os.write, (write, stream[cut:])).start()
+        rest = threading.Timer(0.001, os.write, (write, stream[cut:]))
+        rest.start()
         assert [bytes(worker.receive()) for _ in sent] == sent
+        rest.join()
     os.close(read)
     os.close(write)
 
