@@ -13,6 +13,11 @@ def test_arrays_strings_and_bytes_count_wherever_they_are():
     assert bytes_of(batch) == 24 + 16 + 3 + 2
 
 
+def test_long_lists_are_reckoned_from_some_of_their_elements():
+    assert bytes_of(["x" * 10] * 1000) == 10_000
+    assert 90_000 < bytes_of(["x" * (i % 200) for i in range(1000)]) < 110_000
+
+
 def test_what_refuses_to_be_looked_at_counts_nothing():
     class Odd(dict):
         def values(self):
