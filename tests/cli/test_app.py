@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -56,3 +57,15 @@ def test_without_torch_one_line_says_what_to_install(command, monkeypatch):
     assert result.exit_code == 2
     assert "pip install 'headrace[torch]'" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["tune"], ["bench", "--wrong"], ["demo", "--steps", "x"]], ids=str)
+def test_wrong_arguments_give_one_line(arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
+    with pytest.raises(SystemExit) as left:
+        headrace.cli.main()
+    assert left.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) == 1
+    assert told.err.startswith("headrace: ")
