@@ -103,8 +103,10 @@ class Stopwatch:
         """
 
         def build(size: int) -> Builder:
+            if not self._is_running:
+                return ListBuilder(collate) if collator is None else RowBuilder(collator, size)
             builder = ListBuilder(collate) if collator is None else _WatchedRows(self, collator, size)
-            if not self._is_running or self._number & self._samples.mask or self._has_quick_samples:
+            if self._number & self._samples.mask or self._has_quick_samples:
                 return builder
             self._collating, self._ends = 0, []  # a batch that is made again begins here
             return _WatchedSamples(builder, self._ends)
