@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task, opened
 from headrace.base.progress import Progress
 from headrace.dealing import Dealer
 from headrace.engines.engine import Engine, Timekeeper
@@ -108,7 +108,7 @@ class Flow:
                     self.submit_tasks()
                     continue
                 self._receive()
-            outcome = self._due.popleft()
+            outcome = opened(self._due.popleft())
             self._told += 1
             self._note(outcome)
             match outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import headrace.batch.fetch as fetch_module
 from headrace import DataLoader
 from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
 from headrace.base.randomness import SampleRandomness, rng
@@ -158,11 +159,32 @@ class Summing:
         return self.n, self.samples
 
 
-def test_samples_are_added_as_they_arrive():
+def test_samples_are_added_as_they_arrive(monkeypatch):
     assert MapFetcher("abc", list, batched=True, build=Summing).fetch([2, 0]) == (2, ["c", "a"])
     assert MapFetcher("abc", list, batched=True, build=Summing).fetch(iter([1])) == (1, ["b"])
+    monkeypatch.setattr(fetch_module, "_STRIDE_S", 0)  # no stream is quick
     fetcher = IterableFetcher("abc", list, drop_last=False, build=Summing)
     assert list(fetch_all(fetcher, Pull(2))) == [(2, ["a", "b"]), (2, ["c"])]
+
+
+def test_samples_that_come_all_at_once_need_not_be_added_one_by_one(monkeypatch):
+    monkeypatch.setattr(fetch_module, "_STRIDE_S", 60)  # every stream is quick
+    fetcher = IterableFetcher("abcdefgh", tuple, drop_last=False, build=Summing)
+    assert list(fetch_all(fetcher, Pull(3))) == [(3, ["a", "b", "c"]), ("d", "e", "f"), ("g", "h")]
+
+
+def test_quick_samples_are_fetched_in_strides_and_their_positions_told(monkeypatch):
+    monkeypatch.setattr(fetch_module, "_STRIDE_S", 60)
+    board = [0, 0, -1]
+    dataset = Follower(board)
+    fetcher = MapFetcher(dataset, list, batched=True, watch=Watch(board))
+    keys = list(range(100, 120))
+    for _ in range(3):
+        assert fetcher.fetch(keys) == keys
+    assert dataset.positions == [*range(20)] * 3
+    board[STOP] = 1
+    with pytest.raises(Abandoned):
+        fetcher.fetch(keys)
 
 
 def test_the_board_tells_which_sample_is_at_work():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.transport.lists import pack_lists
-from headrace.transport.pickling import BATCH, Message, decode, encode, read_header
+from headrace.transport.pickling import BATCH, Message, decoder, encode, read_header
 from tests.transport.test_arena import Pair
 
 
@@ -23,7 +23,7 @@ def through(batch):
 
 def through_arena(batch, pair):
     message = memoryview(b"".join(encode(Message(7, BATCH), pack_lists(batch, pair.worker.allocate), pair.worker)))
-    return decode(read_header(message), message, pair.loader)
+    return decoder(read_header(message), message, pair.loader)()
 
 
 @contextmanager

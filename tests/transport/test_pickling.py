@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from headrace.transport import pickling
 from headrace.transport.arena import WORTH_SHARING
-from headrace.transport.pickling import BATCH, Message, decode, encode, read_header
+from headrace.transport.pickling import BATCH, Message, decoder, encode, read_header
 from tests.needs import HAS_TORCH, needs_torch
 from tests.transport.test_arena import Pair, is_leased
 
@@ -44,7 +44,7 @@ def there_and_back(value, pair):
     message = memoryview(b"".join(encode(Message(7, BATCH), value, pair.worker)))
     header = read_header(message)
     assert (header.number, header.kind) == (7, BATCH)
-    return decode(header, message, pair.loader)
+    return decoder(header, message, pair.loader)()
 
 
 def equal(one, other):
@@ -264,7 +264,7 @@ def test_what_cannot_be_rebuilt_raises_and_keeps_no_memory(pair):
     for _ in range(40):
         message = b"".join(encode(Message(0, BATCH), [np.zeros(10**5), Unbuildable()], pair.worker))
         with pytest.raises(LookupError, match="not here"):
-            decode(read_header(memoryview(message)), memoryview(message), pair.loader)
+            decoder(read_header(memoryview(message)), memoryview(message), pair.loader)()
     assert pair.carved_bytes() < 4 * 10**6
 
 

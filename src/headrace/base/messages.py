@@ -6,6 +6,7 @@ What comes with every batch is a named tuple, which is made in a fourth of the t
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -156,10 +157,20 @@ class Span(NamedTuple):
     ends: bytes = b""
 
 
+class Sealed(NamedTuple):
+    """A batch as a worker has packed it. It is unpacked right before it is given out.
+
+    So the memory of the batch before, which is in the cache, can serve it.
+    """
+
+    open: Callable[[], Any]
+
+
 class Finished(NamedTuple):
     """The batch of task `number`, without the samples in `bad`.
 
     Attributes:
+        batch: may be `Sealed`; see `opened`.
         fingerprint: tells a stream's first batches apart from those of another worker.
         state: of a stream that knows its own, after this batch.
         span: when it was made, if that was timed.
@@ -204,6 +215,16 @@ class Exhausted:
 
 
 Outcome: TypeAlias = Finished | Failed | Skipped | Exhausted
+
+
+def opened(outcome: Outcome) -> Outcome:
+    """The same, with its batch unpacked if it was `Sealed`; what cannot be unpacked has failed."""
+    if type(outcome) is not Finished or type(outcome.batch) is not Sealed:
+        return outcome
+    try:
+        return outcome._replace(batch=outcome.batch.open())
+    except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
+        return Failed(outcome.number, error, outcome.state)
 
 
 @dataclass(frozen=True, slots=True)

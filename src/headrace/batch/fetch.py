@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from headrace.base.indices import as_index_array
 from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
 from headrace.base.randomness import SampleRandomness
-from headrace.batch.stream_state import begin_stream, stream_state
+from headrace.batch.stream_state import begin_stream, knows_state, stream_state
 
 _LONGEST_STRIDE = 256
 _HEAP_TYPE = 1 << 9  # the flag of classes that are written in Python
-_QUICK_S = 1e-4
+_STRIDE_S = 5e-4
 _MOST_BARREN = 1000  # errors in a row, after which a stream is given up that never says that it has ended
 
 STOP, TASK, POSITION, LISTENS, GATHERS = range(5)
@@ -121,6 +121,7 @@ class MapFetcher:
         self._build = build
         self._watch = watch
         self._randomness = randomness
+        self._stride = 1  # how many samples are got between looks at the board
 
     def fetch(self, keys: Any) -> Any:
         """The batch of these keys.
@@ -196,10 +197,7 @@ class MapFetcher:
             return builder.finish()
         added, board, watch = 0, self._watch.board, self._watch
         if not watch.leave_out and not watch.skip_errors:
-            for board[POSITION], key in enumerate(keys):
-                if board[STOP]:
-                    raise Abandoned
-                builder.add(dataset[key])
+            self._add_all(enumerate(keys), builder, board)
             board[POSITION] = -1  # from here on, it is no single sample's fault
             return builder.finish()
         for i, key in enumerate(keys):
@@ -222,13 +220,31 @@ class MapFetcher:
         board[POSITION] = -1
         return builder.finish()
 
+    def _add_all(self, keys: Iterator[tuple[int, Any]], builder: Builder, board: Board) -> None:
+        """Add the samples of these keys, which come with their positions; quick ones several at a time."""
+        dataset, stride = self._dataset, self._stride
+        for board[POSITION], key in keys:
+            if board[STOP]:
+                raise Abandoned
+            builder.add(dataset[key])
+            while builder.only_keeps:  # known after the first; a comprehension takes two thirds of the time
+                if board[STOP]:
+                    raise Abandoned
+                started = perf_counter()
+                samples = [dataset[key] for board[POSITION], key in islice(keys, stride)]
+                if not samples:
+                    return
+                builder.extend(samples)
+                self._stride = stride = _next_stride(stride, perf_counter() - started)
+
 
 class IterableFetcher:
     """Fetches from the one iteration over a dataset that it starts.
 
     Args:
         drop_last: leave out a last batch that is not full.
-        build: makes the builder of a batch of at most so many samples; if None, `collate` gets them as a list.
+        build: makes the builder of a batch of at most so many samples; if None, and where they come all at once,
+            `collate` gets them as a list.
         randomness: gives each batch its random numbers; if None, they are left to chance.
         lane: which of several iterations over copies of the dataset this is.
         start: where to begin.
@@ -256,6 +272,7 @@ class IterableFetcher:
         self._lane = lane
         self._begun = -1  # batches; before the first, the iteration itself is begun
         self._ended = False
+        self._tells_state = False
         self._stride = 1  # how many samples are pulled at once
         self._barren = 0  # errors since the last sample
         if randomness is None:
@@ -271,6 +288,7 @@ class IterableFetcher:
         self._samples = iter(()) if has_ended else begin_stream(self._dataset, start)
         # `islice` calls `__iter__` again, with which a dataset that is its own iterator may start over.
         self._is_built_in = not type(self._samples).__flags__ & _HEAP_TYPE
+        self._tells_state = knows_state(self._dataset) or knows_state(self._samples)
         self._begun = 0
         if start is not None:
             self._go_to(start)
@@ -294,7 +312,7 @@ class IterableFetcher:
 
     def state(self) -> dict[str, Any] | None:
         """What the dataset and its iterator tell of themselves, if they do, and whether they have come to the end."""
-        if self._samples is None:
+        if not self._tells_state:
             return None
         state = stream_state(self._dataset, self._samples)
         return None if state is None else {**state, "has_ended": self._ended}
@@ -337,21 +355,30 @@ class IterableFetcher:
             raise NoSampleLeft if self._watch is not None and self._watch.bad else EndOfStream
         if self._ended:
             raise EndOfStream
-        builder = ListBuilder(self._collate) if self._build is None else self._build(keys.count)
-        missing, n = keys.count, 0
-        while missing and not self._ended:
-            size = min(self._stride, missing)
-            missing -= size
-            samples = self._pull(size, keys.count - missing - size)
-            builder.extend(samples)
-            n += len(samples)
+        n, finish = self._pull_all(keys.count) if self._stride >= keys.count else self._pull_by_strides(keys.count)
         if self._ended and (not n or self._drop_last):
             raise EndOfStream
         if not n:
             raise NoSampleLeft
         if self._watch is not None:
             self._watch.board[POSITION] = -1
-        return builder.finish()
+        return finish()
+
+    def _pull_all(self, count: int) -> tuple[int, Callable[[], Any]]:
+        samples = self._pull(count)  # all at once: then they need not be collated as they arrive
+        return len(samples), partial(self._collate, samples)
+
+    def _pull_by_strides(self, count: int) -> tuple[int, Callable[[], Any]]:
+        """How many samples there were, and what makes a batch of them."""
+        builder = ListBuilder(self._collate) if self._build is None else self._build(count)
+        asked, n = 0, 0
+        while asked < count and not self._ended:
+            size = min(self._stride, count - asked)
+            samples = self._pull(size, asked)
+            builder.extend(samples)
+            asked += size
+            n += len(samples)
+        return n, builder.finish
 
     def _pull(self, size: int, position: int = 0) -> list[Any]:
         """The next `size` samples, or fewer at the end; bad ones, which are left out, count too."""
@@ -364,8 +391,7 @@ class IterableFetcher:
                 return self._pull_good(size, watch)
         started = perf_counter()
         samples = list(islice(self._samples, size)) if self._is_built_in else self._pull_singly(size)
-        # Quick samples are pulled by the dozen: looking at each takes as long as they do.
-        self._stride = min(2 * size, _LONGEST_STRIDE) if perf_counter() - started < _QUICK_S else 1
+        self._stride = _next_stride(size, perf_counter() - started)
         self._ended = len(samples) < size
         return samples
 
@@ -393,3 +419,8 @@ class IterableFetcher:
             else:
                 self._barren = 0
         return samples
+
+
+def _next_stride(size: int, seconds: float) -> int:
+    """How many samples to get at once, after `size` took so long: looking at each takes as long as quick ones do."""
+    return max(min(2 * size, int(size * _STRIDE_S / (seconds + 1e-9)), _LONGEST_STRIDE), 1)

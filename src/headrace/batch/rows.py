@@ -62,11 +62,11 @@ class RowBuilder:
 
     def extend(self, samples: list[Any]) -> None:
         """Take the next samples."""
-        if self.only_keeps:
-            self._samples.extend(samples)
-            return
-        for sample in samples:
+        rest = iter(samples)
+        for sample in rest:
             self.add(sample)
+            if self.only_keeps:  # known after the first
+                self._samples.extend(rest)
 
     def finish(self) -> Any:
         """The batch of all samples.

@@ -28,19 +28,20 @@ def begin_stream(dataset: Iterable[Any], start: StreamStart | None = None) -> It
 def stream_state(dataset: Any, samples: Any) -> dict[str, Any] | None:
     """What both tell of themselves now; None if neither knows a state."""
     state = {}
-    if _knows_state(dataset):
+    if knows_state(dataset):
         state["dataset"] = deepcopy(dataset.state_dict())
-    if samples is not dataset and _knows_state(samples):
+    if samples is not dataset and knows_state(samples):
         state["iterator"] = deepcopy(samples.state_dict())
     return state or None
 
 
-def _knows_state(stream: Any) -> bool:
+def knows_state(stream: Any) -> bool:
+    """Whether it has torchdata's methods."""
     return callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
 
 
 def _load(stream: Any, state: Any) -> None:
-    if not _knows_state(stream):
+    if not knows_state(stream):
         raise TypeError(
             f"The state was taken of a dataset or iterator with `load_state_dict`; {type(stream).__name__} has none. "
             "Load it with the class that it was saved with."

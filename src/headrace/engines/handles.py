@@ -94,7 +94,8 @@ def launch_worker(
     segment = -1
     try:
         segment, n_bytes = create_segment(workers)
-        channel, arena = LoaderChannel(ours), LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
+        arena = LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
+        channel = LoaderChannel(ours, arena.ring)
         assignment = Assignment(
             number,
             workers,

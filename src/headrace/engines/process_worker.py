@@ -29,9 +29,10 @@ from headrace.engines.trailer import pack_trailer
 from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at, whereabouts
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
-from headrace.transport.channel import Buffer, WorkerChannel
+from headrace.transport.channel import WorkerChannel
 from headrace.transport.lists import pack_lists
 from headrace.transport.pickling import BATCH, OTHER, Message, encode
+from headrace.transport.ring import Buffer
 from headrace.transport.tasks import unpack_message
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
@@ -148,8 +149,8 @@ def _leave_with_loader(fd: int) -> None:
 class _WorkerProcess:
     def __init__(self, job: Job, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._channel = WorkerChannel(assignment.channel.fd)
         self._arena = WorkerArena(assignment.arena.fd, assignment.arena_bytes)
+        self._channel = WorkerChannel(assignment.channel.fd, self._arena.ring)
         self._arena.board[LISTENS] = 1
         self._worker: Worker | None = None
         self._failure: BaseException | None = None

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
-from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Span, Task
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Sealed, Skipped, Span, Task
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
@@ -27,12 +27,13 @@ from headrace.engines.process_worker import FailedRemotely, Report, Resume
 from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
 from headrace.engines.trailer import cut_trailer
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.pickling import OTHER, decode, read_header
+from headrace.transport.pickling import OTHER, decoder, read_header
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_DEEPEST = 8  # times as many tasks as usual are in flight, of quick and small batches
+_DEEPEST = 8  # times as many tasks as usual are in flight, of quick batches
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
+_MOST_BYTES = 2**25  # of such batches
 _MOST_FRUITLESS = 20
 
 
@@ -94,7 +95,7 @@ class ProcessEngine:
         self._is_torn = False
         self._taken_in = 0  # batches since `_looked_at`, a time
         self._looked_at = perf_counter()
-        self._are_small = True
+        self._leased_bytes = 0  # in all, as of then
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
         self._replaced: deque[str] = deque()  # what is to be told of workers that have been replaced
@@ -158,10 +159,11 @@ class ProcessEngine:
             return self._ready.popleft()
 
     def _adapt_depth(self) -> None:
-        now = perf_counter()
+        now, leased = perf_counter(), sum(handle.arena.leased_bytes for handle in self._handles.values())
         are_quick = now - self._looked_at < _QUICK_S * self._taken_in
-        self.depth = self.capacity if are_quick and self._are_small else self._least_depth
-        self._looked_at, self._taken_in, self._are_small = now, 0, True
+        affordable = _MOST_BYTES * self._taken_in // max(leased - self._leased_bytes, 1)
+        self.depth = max(self._least_depth, min(self.capacity, affordable) if are_quick else 0)
+        self._looked_at, self._taken_in, self._leased_bytes = now, 0, leased
         for handle in self._handles.values():
             handle.arena.board[GATHERS] = self.depth > self._least_depth
 
@@ -266,18 +268,12 @@ class ProcessEngine:
         for whole in handle.channel.messages(to_the_end=to_the_end):
             message, span = cut_trailer(whole)
             header = read_header(message)
-            try:
-                value = decode(header, message, handle.arena)
-            except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-                self._take_in_report(handle, Report(Failed(header.number, error)))
-                continue
+            decode = decoder(header, message, handle.arena)
             self._taken_in += 1
-            if header.n_refs:
-                self._are_small = False
             if header.kind == OTHER:
-                self._take_in_report(handle, value, span)
+                self._take_in_report(handle, _report_in(decode, header.number), span)
             elif handle.in_flight.pop(header.number, None) is not None:  # else of an epoch that was given up
-                self._ready.append(Finished(header.number, value, (), None, None, span))
+                self._ready.append(Finished(header.number, Sealed(decode), (), None, None, span))
 
     def _take_in_report(self, handle: WorkerHandle, report: Report, span: Span | None = None) -> None:
         message = report.message
@@ -389,6 +385,14 @@ class ProcessEngine:
         if not self._has_warned:
             self._has_warned = True
             warn_user(f"No batch has come for {stall_s():.0f} seconds. {text}")
+
+
+def _report_in(decode: Callable[[], Any], number: int) -> Report:
+    try:
+        report: Report = decode()
+    except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
+        return Report(Failed(number, error))
+    return report
 
 
 def _nothing() -> None:

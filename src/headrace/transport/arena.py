@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.frameworks.framework import Array, empty_aligned
+from headrace.transport.ring import RingReader, RingWriter
 from headrace.transport.segment import is_backed_by_file, map_segment
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _FREE, _HELD, _SENT = range(3)
 _BOARD_BYTES = 64
+_TAKEN_BYTES = 64  # a cache line of its own: the loader writes it while the worker writes to the board
+_RING_BYTES = 2**19
 _MAX_BLOCKS = 8192
 _MAX_LEASES = 256
 _DATA_START = 2**14  # a multiple of every page size there is
@@ -49,12 +52,26 @@ class _Layout:
     def board(self) -> memoryview:
         return memoryview(self.memory)[:_BOARD_BYTES].cast("q")
 
+    def taken(self) -> memoryview:
+        return memoryview(self.memory)[_BOARD_BYTES : _BOARD_BYTES + _TAKEN_BYTES].cast("q")
+
     def states(self) -> memoryview:
-        return memoryview(self.memory)[_BOARD_BYTES : _BOARD_BYTES + _MAX_BLOCKS]
+        start = _BOARD_BYTES + _TAKEN_BYTES
+        return memoryview(self.memory)[start : start + _MAX_BLOCKS]
+
+    def ring(self) -> memoryview:
+        """Memory for messages, at the beginning of the data; little if there is little."""
+        n_bytes = min(_RING_BYTES, len(self.memory) // 16 // _ALIGNMENT * _ALIGNMENT)
+        return memoryview(self.memory)[_DATA_START : _DATA_START + n_bytes]
 
 
 class WorkerArena:
-    """The worker's side: hands out memory for batches."""
+    """The worker's side: hands out memory for batches.
+
+    Attributes:
+        board: a few numbers that both sides see.
+        ring: a part of the memory for messages; None if there is no room for it.
+    """
 
     def __init__(self, fd: int, size: int) -> None:
         self._reserve = fd if is_backed_by_file(fd) and hasattr(os, "posix_fallocate") else None
@@ -62,13 +79,20 @@ class WorkerArena:
         layout = _Layout(self._memory)
         self.board = layout.board()
         self._states = layout.states()
-        self._end = _DATA_START
+        self.ring = self._make_ring(layout)
+        self._end = _DATA_START + len(layout.ring())
         self._size = size
         self._free: list[tuple[int, int, int]] = []  # size, block, offset; sorted
         self._blocks: list[tuple[int, int]] = []  # size and offset of every block
         self._views: dict[int, weakref.ref[Array]] = {}  # what the worker itself still sees of the blocks in use
         self._by_address: dict[int, int] = {}
         self._address = _address(np.frombuffer(self._memory, np.uint8))
+
+    def _make_ring(self, layout: _Layout) -> RingWriter | None:
+        ring = layout.ring()
+        if not self._has_space_for(_DATA_START, len(ring)):
+            return None
+        return RingWriter(ring, layout.taken())
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Like `np.empty`, in the arena if it is large enough to matter and there is room."""
@@ -148,14 +172,21 @@ class WorkerArena:
         size = -(-n_bytes // step) * step
         if self._end + size > self._size or len(self._blocks) == _MAX_BLOCKS:
             return None
-        if self._reserve is not None:
-            try:
-                os.posix_fallocate(self._reserve, self._end, size)
-            except OSError:
-                return None  # the file system is full
+        if not self._has_space_for(self._end, size):
+            return None
         self._blocks.append((size, self._end))
         self._end += size
         return len(self._blocks) - 1
+
+    def _has_space_for(self, start: int, size: int) -> bool:
+        """Whether this part may be written to; the file system behind the memory may be full."""
+        if self._reserve is None:
+            return True
+        try:
+            os.posix_fallocate(self._reserve, start, size)
+        except OSError:
+            return False
+        return True
 
 
 def _address(array: Array) -> int:
@@ -173,20 +204,26 @@ class LoaderArena:
 
     Args:
         most_leased: bytes that may be held by the user at one time; what comes beyond that is copied.
+
+    Attributes:
+        leased_bytes: that have come in blocks, in all.
     """
 
     def __init__(self, fd: int, size: int, most_leased: int) -> None:
         self._memory = map_segment(fd, size)
         layout = _Layout(self._memory)
         self.board = layout.board()
+        self.ring = RingReader(layout.ring(), layout.taken())
         self._states = layout.states()
         self._most_leased = most_leased
+        self.leased_bytes = 0
         self._leases: dict[int, tuple[weakref.ref[Array], int]] = {}
         self._size = size
 
     def lease(self, ref: BlockRef) -> Array:
         """The bytes of a block, which the worker leaves alone as long as any view of them lives."""
         view = np.frombuffer(self._memory, np.uint8, ref.n_bytes, ref.offset)
+        self.leased_bytes += ref.n_bytes
         leased = sum([n_bytes for _, n_bytes in list(self._leases.values())])  # another thread may end one
         if leased + ref.n_bytes > self._most_leased or len(self._leases) >= _MAX_LEASES:
             copied = empty_aligned(view.shape, view.dtype)

@@ -1,4 +1,7 @@
-"""Messages over a socket between the loader and one worker. The loader's side never blocks."""
+"""Messages between the loader and one worker, over a socket. The loader's side never blocks.
+
+Longer ones from the worker lie in a ring in shared memory, as long as there is room, and the socket tells where.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from itertools import islice
+from pickle import PickleBuffer
 from socket import SHUT_RD, socket
-from typing import TypeAlias
+
+from headrace.transport.ring import Buffer, RingReader, RingWriter
 
 _LENGTH = struct.Struct("<Q")
-_CHUNK = 2**17
+_IN_RING = 1 << 63  # is added to the length of a message that lies there
+_IN_RING_AT = struct.Struct("<QQ")
+_WORTH_RING = 512  # bytes
+_CHUNK = 2**16
 _MOST_PARTS = 64  # that the system takes at once, and more
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class WorkerChannel:
@@ -25,8 +31,9 @@ class WorkerChannel:
         EOFError, OSError: the loader is gone.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, ring: RingWriter | None = None) -> None:
         self._fd = fd
+        self._ring = ring
         self._cutter = _Cutter()
         self._received: deque[memoryview] = deque()
         self._unsent: list[Buffer] = []
@@ -45,22 +52,29 @@ class WorkerChannel:
         """Whether `receive` will not wait."""
         return bool(self._received)
 
-    def send(self, *parts: Buffer, more: bool = False) -> None:
-        """Send the parts as one message.
+    def send(self, *message: Buffer, more: bool = False) -> None:
+        """Send the parts of one message.
 
         Args:
             more: keep it, unless there is much to send already; the next message follows soon.
         """
-        n_bytes = sum([memoryview(part).nbytes for part in parts])
-        self._unsent += [_LENGTH.pack(n_bytes), *parts]
-        self._n_unsent += _LENGTH.size + n_bytes
-        if more and self._n_unsent < _CHUNK // 2:
+        parts = [part if type(part) is bytes else PickleBuffer(part).raw() for part in message]
+        n_bytes = sum([len(part) for part in parts])
+        start = None if self._ring is None or n_bytes < _WORTH_RING else self._ring.put(parts, n_bytes)
+        if start is None:
+            self._unsent += [_LENGTH.pack(n_bytes), *parts]
+        else:
+            self._unsent.append(_IN_RING_AT.pack(n_bytes | _IN_RING, start))
+        self._n_unsent += n_bytes
+        if not more or self._n_unsent >= _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        parts, self._unsent, self._n_unsent = self._unsent, [], 0
+        sent = os.writev(self._fd, parts[:_MOST_PARTS])
+        if len(parts) <= _MOST_PARTS and sent == sum([len(part) for part in parts]):
             return
-        parts_kept, self._unsent, n_kept, self._n_unsent = self._unsent, [], self._n_unsent, 0
-        sent = os.writev(self._fd, parts_kept[:_MOST_PARTS])
-        if sent == n_kept:
-            return
-        unsent = memoryview(b"".join(parts_kept))[sent:]
+        unsent = memoryview(b"".join(parts))[sent:]
         while unsent:
             unsent = unsent[os.write(self._fd, unsent) :]
 
@@ -72,10 +86,10 @@ class LoaderChannel:
     `close_inherited_channels`.
     """
 
-    def __init__(self, sock: socket) -> None:
+    def __init__(self, sock: socket, ring: RingReader | None = None) -> None:
         sock.setblocking(False)
         self._socket = sock
-        self._cutter = _Cutter()
+        self._cutter = _Cutter(ring)
         self._unsent: deque[memoryview] = deque()
         _open_channels.add(self)
 
@@ -139,9 +153,14 @@ class LoaderChannel:
 
 
 class _Cutter:
-    """Cuts what comes in pieces of any length into messages; a message that has begun is kept for the next piece."""
+    """Cuts what comes in pieces of any length into messages; a message that has begun is kept for the next piece.
 
-    def __init__(self) -> None:
+    Args:
+        ring: where the messages are that do not come themselves.
+    """
+
+    def __init__(self, ring: RingReader | None = None) -> None:
+        self._ring = ring
         self._begun = bytearray()
         self._missing = 0  # bytes, at least, before another message is whole
 
@@ -153,15 +172,23 @@ class _Cutter:
                 return []
             received = bytes(self._begun)
             self._begun.clear()
-        found, view, start, n_bytes = [], memoryview(received), 0, len(received)
+        found: list[memoryview] = []
+        view, start, n_bytes = memoryview(received), 0, len(received)
         while start < n_bytes:
-            body = start + _LENGTH.size
-            end = body if body > n_bytes else body + _LENGTH.unpack_from(received, start)[0]
+            end = body = start + _LENGTH.size
+            length = 0
+            if body <= n_bytes:
+                (length,) = _LENGTH.unpack_from(received, start)
+                end += length if length < _IN_RING else _LENGTH.size
             if end > n_bytes:
                 self._begun += view[start:]
                 self._missing = end - start
                 break
-            found.append(view[body:end])
+            if length < _IN_RING:
+                found.append(view[body:end])
+            elif self._ring is not None:
+                (place,) = _LENGTH.unpack_from(received, body)
+                found.append(memoryview(self._ring.take(place, length - _IN_RING)))
             start = end
         return found
 

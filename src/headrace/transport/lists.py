@@ -63,9 +63,9 @@ def _pack(items: Any, allocate: Allocate) -> Any:
         return _pack_strings(items)
     if kind is not bytes or not frozenset({bytes}).issuperset(map(type, items)):
         return items
-    lengths = tuple(map(len, items))
+    lengths = array("Q", map(len, items))
     if sum(lengths) >= _LONG * len(items):
-        return PackedBytes(items, lengths, allocate)
+        return PackedBytes(items, lengths.tobytes(), allocate)
     return PackedStrings(marshal.dumps(items))
 
 
@@ -98,9 +98,9 @@ class PackedBytes:
 
     __slots__ = ("lengths", "memory")
 
-    def __init__(self, items: list[bytes], lengths: tuple[int, ...], allocate: Allocate) -> None:
+    def __init__(self, items: list[bytes], lengths: bytes, allocate: Allocate) -> None:
         layout = _layout_of(lengths)
-        self.lengths = array("Q", lengths).tobytes()
+        self.lengths = lengths
         self.memory = allocate((layout.size,), np.dtype(np.uint8))
         memory: Any = self.memory
         layout.pack_into(memory, 0, *items)
@@ -112,9 +112,9 @@ class PackedBytes:
 
 def unpack_bytes(lengths: Any, memory: Any) -> list[bytes]:
     """The list again."""
-    return list(_layout_of(tuple(array("Q", bytes(lengths)))).unpack_from(memory))
+    return list(_layout_of(bytes(lengths)).unpack_from(memory))
 
 
 @lru_cache(maxsize=16)
-def _layout_of(lengths: tuple[int, ...]) -> struct.Struct:
-    return struct.Struct("%ds" * len(lengths) % lengths)
+def _layout_of(lengths: bytes) -> struct.Struct:
+    return struct.Struct("%ds" * (len(lengths) // 8) % tuple(array("Q", lengths)))

@@ -6,6 +6,7 @@ import copyreg
 import pickle
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy as np
 from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
-from headrace.transport.channel import Buffer
 from headrace.transport.lists import PackedBytes, PackedStrings, unpack_bytes, unpack_strings
+from headrace.transport.ring import Buffer
 
 # The task's number, what the value is, how many blocks, whether the last one is the pickle itself.
 _HEADER = struct.Struct("<qBIB")
@@ -41,7 +42,7 @@ class Message(NamedTuple):
 
 
 def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
-    """The parts of a message that `decode` turns into an equal value on the loader's side.
+    """The parts of a message that `decoder` turns into an equal value on the loader's side.
 
     Raises:
         Exception: `value` cannot be pickled, by cloudpickle neither.
@@ -92,24 +93,23 @@ def read_header(message: memoryview) -> Message:
     return Message(*_HEADER.unpack_from(message))
 
 
-def decode(header: Message, message: memoryview, arena: LoaderArena) -> Any:
-    """The value of a message.
+def decoder(header: Message, message: memoryview, arena: LoaderArena) -> Callable[[], Any]:
+    """What makes the value of a message, once, whenever it is wanted; its blocks are leased from now on.
 
-    Raises:
-        Exception: the value cannot be rebuilt here.
+    Calling it raises what unpickling raises, where the value cannot be rebuilt.
     """
     n_refs = header.n_refs
     if header.kind == STRINGS:
-        return unpack_strings(message[_HEADER.size :])
+        return partial(unpack_strings, message[_HEADER.size :])
     if not n_refs:
-        return pickle.loads(message[_HEADER.size :])
+        return partial(pickle.loads, message[_HEADER.size :])
     if header.kind == BYTES:
         ref = BlockRef(*_REF.unpack_from(message, _HEADER.size))
-        return unpack_bytes(message[_HEADER.size + _REF.size :], arena.lease(ref))
+        return partial(unpack_bytes, message[_HEADER.size + _REF.size :], arena.lease(ref))
     refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
     stream: Any = leases.pop() if header.is_shared else message[_HEADER.size + n_refs * _REF.size :]
-    return pickle.loads(stream, buffers=leases)
+    return partial(pickle.loads, stream, buffers=leases)
 
 
 class _Parts:
