@@ -14,11 +14,11 @@ from headrace.batch.fetch import (
     STOP,
     Abandoned,
     EndOfStream,
-    IterableFetcher,
     MapFetcher,
     NoSampleLeft,
     Watch,
 )
+from headrace.batch.stream_fetch import IterableFetcher
 from headrace.testing import FlakyDataset
 
 

@@ -46,17 +46,17 @@ def depths(dataset, n, *, deepens=True):
 def test_quick_and_small_batches_are_loaded_further_ahead():
     for _ in range(20):  # on a busy machine, they may not be quick at once
         deepest = max(depths(Numbers(50), 2000))
-        if deepest == 32:
+        if deepest == 64:
             break
-    assert deepest == 32
+    assert deepest == 64
 
 
 def test_slow_batches_are_not():
     assert set(depths(Numbers(50, seconds=2e-3), 100)) == {4}
 
 
-def test_large_batches_are_not():
-    assert set(depths(Numbers(50, n_bytes=2**16), 300)) == {4}
+def test_large_batches_are_not_loaded_as_far_ahead():
+    assert max(depths(Numbers(50, n_bytes=2**20), 300)) <= 16
 
 
 def test_nothing_is_if_it_was_not_allowed():

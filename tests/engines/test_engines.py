@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import RemoteTraceback, WorkerError
-from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task
+from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task, opened
 from headrace.engines.engine import Interrupted
 from headrace.testing import FlakyDataset
 from tests.engines.jobs import (
@@ -160,7 +160,7 @@ def test_an_init_function_that_exits_does_not_leave_the_loader_waiting(ahead):
 
     def receive():
         try:
-            told.append(ahead.receive())
+            told.append(opened(ahead.receive()))
         except WorkerError as error:
             told.append(error)
 
@@ -222,7 +222,7 @@ def test_capacity_many_tasks_are_taken_at_once_and_worked_on_while_nobody_waits(
     (tmp_path / "open").touch()
     for number in (2, 3):
         wait_for(tmp_path / f"begun-{number}")
-    assert sorted(ahead.receive().batch for _ in range(4)) == [[0], [1], [2], [3]]
+    assert sorted(opened(ahead.receive()).batch for _ in range(4)) == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("name", IN_PROCESS)
@@ -233,7 +233,7 @@ def test_engines_without_workers_do_nothing_ahead(name, tmp_path):
     engine.start(job(Gated(tmp_path)))
     engine.submit(Task(0, [0]))
     assert not (tmp_path / "begun-0").exists()
-    assert engine.receive().batch == [0]
+    assert opened(engine.receive()).batch == [0]
 
 
 # Epochs
@@ -244,7 +244,7 @@ def test_a_new_epoch_gives_up_what_is_in_flight_and_starts_streams_over(engine):
     for _ in range(3):
         for number in range(engine.capacity):
             engine.submit(Task(number, Pull(2), number % engine.workers))
-        assert type(engine.receive()) is Finished
+        assert type(opened(engine.receive())) is Finished
         engine.begin_epoch()
     outcomes = list(run(engine, [Pull(2)] * 4 * engine.workers))
     assert sorted(outcome.number for outcome in outcomes) == list(range(4 * engine.workers))
@@ -296,7 +296,7 @@ def receive_in_a_thread(engine):
 
     def receive():
         try:
-            told.append(engine.receive())
+            told.append(opened(engine.receive()))
         except Exception as error:  # noqa: BLE001
             told.append(error)
 
@@ -332,7 +332,7 @@ def test_an_interrupt_wakes_whoever_waits_and_loses_nothing(ahead, tmp_path):
     assert not thread.is_alive()
     assert type(told[0]) is Interrupted
     (tmp_path / "open").touch()
-    assert ahead.receive() == Finished(0, [0])
+    assert opened(ahead.receive()) == Finished(0, [0])
 
 
 def test_an_interrupt_that_wakes_nobody_does_not_spoil_the_next_epoch(engine):
@@ -405,7 +405,7 @@ def test_engines_keep_no_batch_that_they_gave_away(engine):
 
     engine.start(job("ab", collate_fn=Batch))
     engine.submit(Task(0, [0], 0))
-    outcome = engine.receive()
+    outcome = opened(engine.receive())
     watch = weakref.ref(outcome.batch)
     del outcome
     deadline = time.monotonic() + 5

@@ -70,7 +70,7 @@ def test_long_messages_pass_through_the_ring_and_keep_their_order(ends):
     loader, worker = ends
     sent = [b"a" * 2000, b"short", b"b" * 900, b"c" * 2500, b"d" * 600, b""]  # the third and fourth do not fit
     for message in sent:
-        worker.send(message[:1], memoryview(message[1:]), more=True)
+        worker.send(message[:1], memoryview(message[1:]))
     worker.send(b"last")
     assert [bytes(message) for message in loader.messages(to_the_end=True)] == [*sent, b"last"]
 
@@ -87,14 +87,15 @@ def test_messages_stay_as_they_are_while_the_ring_is_used_again(ends):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5000), st.booleans()), max_size=30))
 def test_any_messages_in_any_mixture(messages):
+    """Lengths, and whether the loader looks after that."""
     writer, reader = make_ring(4096)
     ours, theirs = socket.socketpair()
     loader, worker = LoaderChannel(ours, reader), WorkerChannel(theirs.fileno(), writer)
     sent, received = [], []
-    for number, (length, more) in enumerate(messages):
+    for number, (length, looks) in enumerate(messages):
         sent.append(bytes([number % 256]) * length)
-        worker.send(sent[-1], more=more)
-        if not more:
+        worker.send(sent[-1])
+        if looks:
             received += [bytes(message) for message in loader.messages(to_the_end=True)]
     worker.send(b"end")
     received += [bytes(message) for message in loader.messages(to_the_end=True)]

@@ -12,27 +12,21 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from time import perf_counter_ns
-from typing import Any
 
 from headrace.base.errors import WorkerError
-from headrace.base.messages import BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Span, Stop, Task
+from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.randomness import enter_sample
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
-from headrace.batch.fetch import GATHERS, LISTENS, STOP
+from headrace.batch.fetch import LISTENS, STOP
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, Parcel
-from headrace.engines.remote_errors import PackedError, pack_error
-from headrace.engines.trailer import pack_trailer
-from headrace.engines.worker import Worker, could_not_start, describe_bad, key_at, whereabouts
+from headrace.engines.outbox import Outbox
+from headrace.engines.worker import Worker, could_not_start, whereabouts
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.lists import pack_lists
-from headrace.transport.pickling import BATCH, OTHER, Message, encode
-from headrace.transport.ring import Buffer
 from headrace.transport.tasks import unpack_message
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
@@ -73,26 +67,6 @@ class Assignment:
     dies_with_thread: bool
     keeps_states: bool
     resume: Resume | None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a worker sends: an outcome or `Begun`, and the states of its generators afterwards if they are kept."""
-
-    message: Finished | Any
-    states: States | None = None
-
-    def __reduce__(self) -> Any:
-        return Report, (self.message, self.states)
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRemotely:
-    """A `Failed` whose error is packed."""
-
-    number: int
-    error: PackedError
-    state: Any = None
 
 
 def run(parcel: Parcel, assignment: Assignment) -> None:
@@ -156,18 +130,25 @@ class _WorkerProcess:
         self._failure: BaseException | None = None
         self._job = job
         self._fingerprints = Fingerprints(job, assignment.workers)
-        self._sent_states: States | None = None
+        self._outbox = Outbox(
+            self._arena,
+            self._channel,
+            worker=assignment.number,
+            skip_errors=job.skip_errors,
+            keeps_states=assignment.keeps_states,
+            where=self._where,
+        )
 
     def serve(self) -> None:
         resume = self._assignment.resume
         self._start(resume)
-        self._send(Begun(0))
+        self._outbox.send(Begun(0))
         while True:
             match unpack_message(self._channel.receive()):
                 case Task() as task:
                     outcome = self._work(task)
                     if not self._arena.board[STOP]:  # else nobody wants it
-                        self._send_outcome(task, outcome)
+                        self._outbox.send_outcome(task, outcome)
                     if self._worker is not None:
                         self._worker.rest()
                     del task, outcome
@@ -204,7 +185,7 @@ class _WorkerProcess:
                 self._worker.begin_epoch(epoch.shared_seed)
             except Exception as error:  # noqa: BLE001
                 self._failure = error
-        self._put(encode(Message(-1, OTHER), Report(Begun(epoch.number), states), self._arena))
+        self._outbox.begin(Begun(epoch.number), states)
 
     def _work(self, task: Task) -> Outcome:
         failure, self._failure = self._failure, None
@@ -220,58 +201,7 @@ class _WorkerProcess:
             left.__cause__ = error
             return Failed(task.number, left)
 
-    def _send_outcome(self, task: Task, outcome: Outcome) -> None:
-        if isinstance(outcome, Finished):
-            try:
-                message = self._encode_batch(outcome)
-            except Exception as error:  # noqa: BLE001 (whatever pickling raises)
-                kind = type(outcome.batch).__name__
-                unsendable = TypeError(f"The batch, a {kind}, cannot be sent to the loader: {error}")
-                unsendable.__cause__ = error
-                outcome = Failed(task.number, unsendable)
-                if self._job.skip_errors:
-                    bad = describe_bad(key_at(task, -1), task, self._assignment.number, unsendable)
-                    outcome = Skipped(task.number, (bad,))
-            else:
-                # Quick batches are sent together while there is more to do, so that the loader wakes less often.
-                more = bool(self._arena.board[GATHERS]) and self._channel.has_received
-                self._put(message, outcome.span, more=more)
-                return
-        if isinstance(outcome, Failed):
-            packed = pack_error(outcome.error, self._where(task))
-            self._send(FailedRemotely(task.number, packed, outcome.state), task.number)
-        else:
-            self._send(outcome, task.number)
-
     def _where(self, task: Task) -> str:
         if self._worker is None:
             return f"in {whereabouts('process', self._assignment.number)}, as it started"
         return self._worker.place(task)
-
-    def _encode_batch(self, outcome: Finished) -> list[Buffer]:
-        if self._assignment.keeps_states or outcome.bad or outcome.fingerprint is not None or outcome.state is not None:
-            return self._encode(outcome, outcome.number)
-        return encode(Message(outcome.number, BATCH), pack_lists(outcome.batch, self._arena.allocate), self._arena)
-
-    def _send(self, message: Any, number: int = -1) -> None:
-        self._put(self._encode(message, number))
-
-    def _put(self, message: list[Buffer], span: Span | None = None, *, more: bool = False) -> None:
-        trailer = pack_trailer(None) if span is None else pack_trailer(span, perf_counter_ns())
-        last = message[-1]
-        if type(last) is bytes and len(last) < _SHORT:  # the fewer parts, the more messages are sent at once
-            message[-1] = last + trailer
-        else:
-            message.append(trailer)
-        self._channel.send(*message, more=more)
-
-    def _encode(self, message: Any, number: int) -> list[Buffer]:
-        states = self._changed_states() if self._assignment.keeps_states else None
-        return encode(Message(number, OTHER), Report(message, states), self._arena)
-
-    def _changed_states(self) -> States | None:
-        states = generator_states()
-        if states == self._sent_states:
-            return None
-        self._sent_states = states
-        return states

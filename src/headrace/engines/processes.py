@@ -16,22 +16,22 @@ from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
-from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Sealed, Skipped, Span, Task
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
+from headrace.engines.inbox import take_apart
+from headrace.engines.outbox import FailedRemotely, Report
 from headrace.engines.patience import stall_s
-from headrace.engines.process_worker import FailedRemotely, Report, Resume
+from headrace.engines.process_worker import Resume
 from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
-from headrace.engines.trailer import cut_trailer
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.pickling import OTHER, decoder, read_header
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_DEEPEST = 8  # times as many tasks as usual are in flight, of quick batches
+_DEEPEST = 16  # times as many tasks as usual are in flight, of quick batches
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_BYTES = 2**25  # of such batches
 _MOST_FRUITLESS = 20
@@ -265,17 +265,18 @@ class ProcessEngine:
                 self._on_death(handle)
 
     def _take_in(self, handle: WorkerHandle, *, to_the_end: bool = False) -> None:
-        for whole in handle.channel.messages(to_the_end=to_the_end):
-            message, span = cut_trailer(whole)
-            header = read_header(message)
-            decode = decoder(header, message, handle.arena)
-            self._taken_in += 1
-            if header.kind == OTHER:
-                self._take_in_report(handle, _report_in(decode, header.number), span)
-            elif handle.in_flight.pop(header.number, None) is not None:  # else of an epoch that was given up
-                self._ready.append(Finished(header.number, Sealed(decode), (), None, None, span))
+        for message in handle.channel.messages(to_the_end=to_the_end):
+            arrived = take_apart(message, handle.arena)
+            if isinstance(arrived, Report):
+                self._taken_in += 1
+                self._take_in_report(handle, arrived)
+                continue
+            self._taken_in += len(arrived)
+            for finished in arrived:
+                if handle.in_flight.pop(finished.number, None) is not None:  # else of an epoch that was given up
+                    self._ready.append(finished)
 
-    def _take_in_report(self, handle: WorkerHandle, report: Report, span: Span | None = None) -> None:
+    def _take_in_report(self, handle: WorkerHandle, report: Report) -> None:
         message = report.message
         if isinstance(message, Begun):
             handle.is_ready = True
@@ -300,7 +301,7 @@ class ProcessEngine:
             return
         bad = self._bad.pop(message.number, ())
         if isinstance(message, Finished):
-            message = message._replace(bad=(*bad, *message.bad), span=span)
+            message = message._replace(bad=(*bad, *message.bad))
         elif bad and isinstance(message, Skipped):
             message = Skipped(message.number, (*bad, *message.bad), message.state)
         self._ready.append(message)
@@ -385,14 +386,6 @@ class ProcessEngine:
         if not self._has_warned:
             self._has_warned = True
             warn_user(f"No batch has come for {stall_s():.0f} seconds. {text}")
-
-
-def _report_in(decode: Callable[[], Any], number: int) -> Report:
-    try:
-        report: Report = decode()
-    except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-        return Report(Failed(number, error))
-    return report
 
 
 def _nothing() -> None:

@@ -31,12 +31,12 @@ from headrace.batch.fetch import (
     Board,
     Builder,
     EndOfStream,
-    IterableFetcher,
     MapFetcher,
     NoSampleLeft,
     Watch,
 )
 from headrace.batch.rows import RowBuilder
+from headrace.batch.stream_fetch import IterableFetcher
 from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job

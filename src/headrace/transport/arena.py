@@ -60,8 +60,8 @@ class _Layout:
         return memoryview(self.memory)[start : start + _MAX_BLOCKS]
 
     def ring(self) -> memoryview:
-        """Memory for messages, at the beginning of the data; little if there is little."""
-        n_bytes = min(_RING_BYTES, len(self.memory) // 16 // _ALIGNMENT * _ALIGNMENT)
+        """Memory for messages, at the beginning of the data; none if there is little in all."""
+        n_bytes = _RING_BYTES if len(self.memory) >= 32 * _RING_BYTES else 0
         return memoryview(self.memory)[_DATA_START : _DATA_START + n_bytes]
 
 
@@ -71,6 +71,7 @@ class WorkerArena:
     Attributes:
         board: a few numbers that both sides see.
         ring: a part of the memory for messages; None if there is no room for it.
+        sent_bytes: of all blocks.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -80,6 +81,7 @@ class WorkerArena:
         self.board = layout.board()
         self._states = layout.states()
         self.ring = self._make_ring(layout)
+        self.sent_bytes = 0
         self._end = _DATA_START + len(layout.ring())
         self._size = size
         self._free: list[tuple[int, int, int]] = []  # size, block, offset; sorted
@@ -90,7 +92,7 @@ class WorkerArena:
 
     def _make_ring(self, layout: _Layout) -> RingWriter | None:
         ring = layout.ring()
-        if not self._has_space_for(_DATA_START, len(ring)):
+        if not ring or not self._has_space_for(_DATA_START, len(ring)):
             return None
         return RingWriter(ring, layout.taken())
 
@@ -120,6 +122,7 @@ class WorkerArena:
         if block is None or self._states[block] != _HELD or self._blocks[block][0] < buffer.nbytes:
             return self._send_copy([buffer], buffer.nbytes)
         self._states[block] = _SENT
+        self.sent_bytes += buffer.nbytes
         return BlockRef(block, self._blocks[block][1], buffer.nbytes)
 
     def send_parts(self, parts: Sequence[Any]) -> BlockRef | None:
@@ -138,6 +141,7 @@ class WorkerArena:
             start += source.nbytes
         block = self._by_address[_address(view)]
         self._states[block] = _SENT
+        self.sent_bytes += n_bytes
         return BlockRef(block, self._blocks[block][1], n_bytes)
 
     def take_back(self, ref: BlockRef) -> None:

@@ -27,6 +27,9 @@ _MOST_PARTS = 64  # that the system takes at once, and more
 class WorkerChannel:
     """The worker's side: waits for messages, and waits until its own are sent.
 
+    Attributes:
+        sent_bytes: of all messages.
+
     Raises (everywhere):
         EOFError, OSError: the loader is gone.
     """
@@ -36,8 +39,7 @@ class WorkerChannel:
         self._ring = ring
         self._cutter = _Cutter()
         self._received: deque[memoryview] = deque()
-        self._unsent: list[Buffer] = []
-        self._n_unsent = 0
+        self.sent_bytes = 0
 
     def receive(self) -> memoryview:
         while not self._received:
@@ -52,27 +54,15 @@ class WorkerChannel:
         """Whether `receive` will not wait."""
         return bool(self._received)
 
-    def send(self, *message: Buffer, more: bool = False) -> None:
-        """Send the parts of one message.
-
-        Args:
-            more: keep it, unless there is much to send already; the next message follows soon.
-        """
+    def send(self, *message: Buffer) -> None:
+        """Send the parts of one message."""
         parts = [part if type(part) is bytes else PickleBuffer(part).raw() for part in message]
         n_bytes = sum([len(part) for part in parts])
+        self.sent_bytes += n_bytes
         start = None if self._ring is None or n_bytes < _WORTH_RING else self._ring.put(parts, n_bytes)
-        if start is None:
-            self._unsent += [_LENGTH.pack(n_bytes), *parts]
-        else:
-            self._unsent.append(_IN_RING_AT.pack(n_bytes | _IN_RING, start))
-        self._n_unsent += n_bytes
-        if not more or self._n_unsent >= _CHUNK:
-            self._flush()
-
-    def _flush(self) -> None:
-        parts, self._unsent, self._n_unsent = self._unsent, [], 0
+        parts = [_LENGTH.pack(n_bytes), *parts] if start is None else [_IN_RING_AT.pack(n_bytes | _IN_RING, start)]
         sent = os.writev(self._fd, parts[:_MOST_PARTS])
-        if len(parts) <= _MOST_PARTS and sent == sum([len(part) for part in parts]):
+        if start is not None or sent == n_bytes + _LENGTH.size:
             return
         unsent = memoryview(b"".join(parts))[sent:]
         while unsent:

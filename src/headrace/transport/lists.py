@@ -43,8 +43,14 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
     return batch
 
 
+def pack_batches(batches: list[Any], allocate: Allocate) -> Any:
+    """Several batches, packed like each of them; lists of strings in one go."""
+    packed = _pack_nested(batches)
+    return packed if packed is not batches else [pack_lists(batch, allocate) for batch in batches]
+
+
 def _pack_nested(lists: list[Any]) -> Any:
-    """Several lists of strings: the batches of a window, or tokens."""
+    """Several lists of strings: batches, or tokens."""
     if not all(type(items) is list for items in lists):
         return lists
     try:

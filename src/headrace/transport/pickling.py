@@ -47,7 +47,10 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     Raises:
         Exception: `value` cannot be pickled, by cloudpickle neither.
     """
-    if type(value) is PackedStrings and len(value.dumped) < WORTH_SHARING:
+    if type(value) is PackedStrings:
+        shared = arena.send_parts([value.dumped])
+        if shared is not None:
+            return [_HEADER.pack(message.number, STRINGS, 1, True) + _REF.pack(*shared)]
         return [_HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
     if type(value) is PackedBytes:
         memory: Any = value.memory
@@ -99,13 +102,13 @@ def decoder(header: Message, message: memoryview, arena: LoaderArena) -> Callabl
     Calling it raises what unpickling raises, where the value cannot be rebuilt.
     """
     n_refs = header.n_refs
-    if header.kind == STRINGS:
-        return partial(unpack_strings, message[_HEADER.size :])
     if not n_refs:
-        return partial(pickle.loads, message[_HEADER.size :])
-    if header.kind == BYTES:
-        ref = BlockRef(*_REF.unpack_from(message, _HEADER.size))
-        return partial(unpack_bytes, message[_HEADER.size + _REF.size :], arena.lease(ref))
+        return partial(unpack_strings if header.kind == STRINGS else pickle.loads, message[_HEADER.size :])
+    if header.kind in (STRINGS, BYTES):
+        lease: Any = arena.lease(BlockRef(*_REF.unpack_from(message, _HEADER.size)))
+        if header.kind == STRINGS:
+            return partial(unpack_strings, lease)
+        return partial(unpack_bytes, message[_HEADER.size + _REF.size :], lease)
     refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
     stream: Any = leases.pop() if header.is_shared else message[_HEADER.size + n_refs * _REF.size :]

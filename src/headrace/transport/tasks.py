@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,17 @@ def unpack_message(message: memoryview) -> Any:
         return pickle.loads(message[1:])
     _, number, lane, count = _HEAD.unpack_from(message)
     if kind == _PULL:
-        return Task(number, Pull(None if count < 0 else count), lane)
+        return Task(number, _pull(count), lane)
     start = _HEAD.size if kind == _INDICES else _HEAD.size + _PLACE.size
     indices = PackedIndices(np.frombuffer(message, np.int64, offset=start).copy())  # a copy may be written to
     if kind == _INDICES:
         return Task(number, indices, lane)
     return Task(number, PlacedKeys(indices, Place(*_PLACE.unpack_from(message, _HEAD.size))), lane)
+
+
+@lru_cache
+def _pull(count: int) -> Pull:
+    return Pull(None if count < 0 else count)
 
 
 def _pickle(message: Any) -> bytes:
