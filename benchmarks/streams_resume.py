@@ -1,8 +1,9 @@
 """How long does it take to resume a stream half-way through an epoch, next to replaying it up to there?
 
 The time is that from a new loader to the first batch after the half: with the state that was saved there, and by
-passing over all batches before. 200 MB of text, in order and shuffled, 0 and 2 workers. Hugging Face `datasets` resumes
-the same text by its own state.
+passing over all batches before. In order and shuffled, 0 and 2 workers, which are started in that time, too. Resuming
+takes the same time in a stream of any length, replaying grows with it: 200 MB of text, and 2 GB, for which the targets
+are. Hugging Face `datasets` resumes the smaller one by its own state.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +45,24 @@ def resume_ours(path: Path, shuffled: bool, workers: int, half: int) -> Run:
         exhaust(islice(iter(loader), half))
         state = json.dumps(loader.state_dict())
 
-    def first_batch() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
         with make_ours(path, shuffled, workers) as loader:
             loader.load_state_dict(json.loads(state))
             next(iter(loader))
+            return time.perf_counter() - start
 
-    return lambda: seconds_of(first_batch)
+    return seconds
 
 
 def replay_ours(path: Path, shuffled: bool, workers: int, half: int) -> Run:
-    def first_batch() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
         with make_ours(path, shuffled, workers) as loader:
             exhaust(islice(iter(loader), half + 1))
+            return time.perf_counter() - start
 
-    return lambda: seconds_of(first_batch)
+    return seconds
 
 
 def resume_hugging_face(path: Path, shuffled: bool, half: int) -> Run:
@@ -66,47 +70,51 @@ def resume_hugging_face(path: Path, shuffled: bool, half: int) -> Run:
     exhaust(islice(iter(torch_data.DataLoader(dataset, batch_size=BATCH)), half))
     state = dataset.state_dict()
 
-    def first_batch() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
         dataset = make_hugging_face(path, shuffled)
         dataset.load_state_dict(state)
         next(iter(torch_data.DataLoader(dataset, batch_size=BATCH)))
+        return time.perf_counter() - start
 
-    return lambda: seconds_of(first_batch)
-
-
-def seconds_of(action: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+    return seconds
 
 
 def run(settings: Settings) -> Report:
     rows: list[dict[str, Any]] = []
     targets: list[Target] = []
+    sizes = (10_000_000, 40_000_000) if settings.quick else (200_000_000, 2_000_000_000)
     with tempfile.TemporaryDirectory() as folder, torch_threads(1):
         path = Path(folder, "text.txt")
-        progress("[streams_resume] writing the text")
-        write_lines(path, 40_000_000 if settings.quick else 200_000_000)
-        half = sum(1 for _ in path.open()) // BATCH // 2
-        for shuffled in (False, True):
-            for workers in (0, 2):
+        for size in sizes:
+            progress(f"[streams_resume] writing {size / 1e6:,.0f} MB of text")
+            write_lines(path, size)
+            half = sum(1 for _ in path.open()) // BATCH // 2
+            for shuffled, workers in product((False, True), (0, 2)):
                 order = "shuffled" if shuffled else "in order"
-                progress(f"[streams_resume] {order}, {workers} workers")
-                runs = {
-                    RESUMED: resume_ours(path, shuffled, workers, half),
-                    REPLAYED: replay_ours(path, shuffled, workers, half),
-                }
-                if not workers and not missing_peers("datasets"):
-                    runs[HUGGING_FACE] = resume_hugging_face(path, shuffled, half)
-                figures = interleave(runs, settings.repeats)
-                rows += [row(order, name, workers, own) for name, own in figures.items()]
-                what = f"{order}, {workers} workers: the time to replay as a multiple of that to resume"
-                targets.append(Target(what, 20, median_ratio(figures[REPLAYED], figures[RESUMED])))
+                progress(f"[streams_resume] {size / 1e6:,.0f} MB, {order}, {workers} workers")
+                has_peer = size == sizes[0] and not workers and not missing_peers("datasets")
+                figures = interleave(runs_of(path, shuffled, workers, half, has_peer=has_peer), settings.repeats)
+                for name, own in figures.items():
+                    own_row = row(size, order, name, workers, own)
+                    rows.append({**own_row, "x resumed": median_ratio(own, figures[RESUMED])})
+                if size == sizes[-1]:
+                    what = f"{order}, {workers} workers: the time to replay as a multiple of that to resume"
+                    targets.append(Target(what, 20, median_ratio(figures[REPLAYED], figures[RESUMED])))
     return Report(rows, targets, missing_peers("datasets"))
 
 
-def row(order: str, name: str, workers: int, figures: list[float]) -> dict[str, Any]:
+def runs_of(path: Path, shuffled: bool, workers: int, half: int, *, has_peer: bool) -> dict[str, Run]:
+    runs = {
+        RESUMED: resume_ours(path, shuffled, workers, half),
+        REPLAYED: replay_ours(path, shuffled, workers, half),
+    }
+    return {HUGGING_FACE: resume_hugging_face(path, shuffled, half), **runs} if has_peer else runs
+
+
+def row(size: int, order: str, name: str, workers: int, figures: list[float]) -> dict[str, Any]:
     return {
+        "MB": size / 1e6,
         "order": order,
         "contestant": name,
         "workers": workers,

@@ -69,7 +69,7 @@ class Progress:
 
     def give_from(self, lane: int, state: Any) -> None:
         """A lane's next batch is given to the loop."""
-        progress = self.lanes.setdefault(lane, LaneProgress())
+        progress = self._lane(lane)
         progress.batches += 1
         if state is not None:
             progress.state = state
@@ -79,4 +79,9 @@ class Progress:
 
     def end_lane(self, lane: int) -> None:
         """A lane has nothing more to give."""
-        self.lanes.setdefault(lane, LaneProgress()).has_ended = True
+        self._lane(lane).has_ended = True
+
+    def _lane(self, number: int) -> LaneProgress:
+        if number not in self.lanes:
+            self.lanes[number] = LaneProgress()
+        return self.lanes[number]

@@ -67,11 +67,12 @@ def _pack(items: Any, allocate: Allocate) -> Any:
     kind = type(items[0])
     if kind is str:
         return _pack_strings(items)
-    if kind is not bytes or not frozenset({bytes}).issuperset(map(type, items)):
+    if kind is not bytes or [*map(type, items)].count(bytes) != len(items):
         return items
-    lengths = array("Q", map(len, items))
-    if sum(lengths) >= _LONG * len(items):
-        return PackedBytes(items, lengths.tobytes(), allocate)
+    lengths = array("Q", map(len, items)).tobytes()
+    layout = _layout_of(lengths)
+    if layout.size >= _LONG * len(items):
+        return PackedBytes(items, lengths, layout, allocate)
     return PackedStrings(marshal.dumps(items))
 
 
@@ -104,8 +105,7 @@ class PackedBytes:
 
     __slots__ = ("lengths", "memory")
 
-    def __init__(self, items: list[bytes], lengths: bytes, allocate: Allocate) -> None:
-        layout = _layout_of(lengths)
+    def __init__(self, items: list[bytes], lengths: bytes, layout: struct.Struct, allocate: Allocate) -> None:
         self.lengths = lengths
         self.memory = allocate((layout.size,), np.dtype(np.uint8))
         memory: Any = self.memory
