@@ -105,7 +105,8 @@ def check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
         if value is not None and not (name == "shuffle" and value in {False}):
             raise ValueError(
                 f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value!r}. The "
-                "order of an iterable dataset is its own."
+                "order of an iterable dataset is its own. To shuffle a headrace.Stream, call its shuffle() instead: "
+                "DataLoader(stream.shuffle())."
             )
 
 
@@ -176,8 +177,9 @@ def warn_of_many_workers(num_workers: int) -> None:
     get_affinity = getattr(os, "sched_getaffinity", None)
     cores = len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
     if num_workers > cores:
+        usable = "1 CPU core" if cores == 1 else f"{cores} CPU cores"
         warn_user(
-            f"This DataLoader will create {num_workers} workers, but this process may use {cores} CPU cores only. More "
+            f"This DataLoader will create {num_workers} workers, but this process may use {usable} only. More "
             "workers than cores make loading slow, unless they mostly wait."
         )
 

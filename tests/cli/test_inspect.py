@@ -42,6 +42,38 @@ def test_many_files_are_not_all_listed(tmp_path):
     assert "… and 2 more" in result.stdout
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_data_of_which_no_record_can_be_read_is_an_error(tmp_path, options):
+    (tmp_path / "a.jsonl").write_text("oops\n{no\n")
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path), *options])
+    assert result.exit_code == 1
+    assert result.stdout
+    assert result.stderr.startswith("headrace: no record can be read as jsonl. ")
+
+
+def test_one_record_that_can_be_read_is_enough_and_so_is_nothing_at_all(tmp_path):
+    for content in ("oops\n{}\n", ""):
+        (tmp_path / "a.jsonl").write_text(content)
+        assert CliRunner().invoke(app, ["inspect", str(tmp_path)]).exit_code == 0
+
+
+def test_what_a_terminal_would_obey_is_escaped(tmp_path):
+    (tmp_path / "a\x1b[2J.csv").write_text('na\x1b[31mme,b\x9b,"two\nlines"\n1,2,3\n')
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)], env={"COLUMNS": "300"}).stdout
+    assert all(letter.isprintable() for letter in shown.replace("\n", ""))
+    for name in (r"na\x1b[31mme", r"b\x9b", r"two\nlines", r"a\x1b[2J.csv"):
+        assert name in shown
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.db"])
+def test_a_query_of_what_is_no_database_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("name,age\nAda,36\n")
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / name), "--query", "SELECT 1"])
+    assert result.exit_code == 2
+    assert "is csv" in result.stderr or "not a database" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_wrong_input_is_told_in_one_line(tmp_path):
     for arguments in ([str(tmp_path / "nowhere.csv")], [str(tmp_path), "--format", "floppy"]):
         result = CliRunner().invoke(app, ["inspect", *arguments])

@@ -102,6 +102,19 @@ def test_a_process_without_a_loader_has_nothing_to_report(tmp_path):
     assert headrace_run(str(tmp_path / "idle.py")).stderr.startswith("headrace: nothing to report")
 
 
+@pytest.mark.parametrize("script", ["import torch", "import headrace", "raise SystemExit(3)"])
+@pytest.mark.parametrize("options", [[], ["--no-report"]])
+def test_a_timeline_that_is_not_written_is_told(tmp_path, script, options):
+    (tmp_path / "idle.py").write_text(script)
+    path = tmp_path / "loading.html"
+    done = headrace_run("--timeline", str(path), *options, str(tmp_path / "idle.py"))
+    assert done.returncode == (3 if "SystemExit" in script else 0)
+    [line] = done.stderr.splitlines()
+    assert line.startswith("headrace: ")
+    assert f"no timeline written to {path}, for this process " in line
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

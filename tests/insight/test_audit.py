@@ -431,6 +431,13 @@ def test_of_a_stream_batches_are_counted_worker_by_worker():
     )
 
 
+def test_without_workers_none_is_named():
+    loader = DataLoader(Stream(), 10)
+    audit = loader.audit()
+    assert len(list(loader)) == 1
+    assert audit.report().startswith("epoch 0: 1 batch of a stream delivered; which samples")
+
+
 def test_the_ranks_of_a_distributed_sampler_are_merged():
     audits = []
     for rank in range(2):

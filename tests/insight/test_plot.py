@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from headrace import DataLoader, MissingExtraError
@@ -46,6 +47,37 @@ def test_of_other_loaders_waiting_and_steps_are_drawn(tmp_path):
     assert plot_timings(iter([1, 2, 3]), 0.01, 5, ax=axes) is axes
     assert rows(axes) == ["model"]
     assert len([collection for collection in axes.collections if collection.get_paths()]) == 6
+
+
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_a_legend_says_what_the_colours_mean(tmp_path):
+    pytest.importorskip("matplotlib")
+    batch, collating, waiting = "a batch: its samples, the step on it", "collating, packing", "waiting"
+    loader = DataLoader(range(6), batch_size=2, output="numpy")
+    axes = plot_timings(loader, 0, 2, path=tmp_path / "timings.svg")
+    assert legend(axes) == [batch, collating, waiting]
+    assert legend(plot_timings([1, 2], 0, 2, path=tmp_path / "timings.svg")) == ["a step", waiting]
+    plot._explain(axes, has_work=True, has_unused=True)
+    assert legend(axes) == [batch, collating, "loaded ahead, not used", waiting]
+
+
+def test_boxes_keep_their_colour_however_thin_they_are(tmp_path):
+    """A white row would be seen where a hundred boxes had white edges."""
+    figure = pytest.importorskip("matplotlib.figure")
+    agg = pytest.importorskip("matplotlib.backends.backend_agg")
+    canvas = agg.FigureCanvasAgg(figure.Figure(figsize=(4, 1), dpi=100))
+    axes = canvas.figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set(xlim=(0, 1e-6), ylim=(-0.2, 0.2))
+    drawing = plot._Drawing(axes, 0, 1000)
+    for i in range(0, 1000, 2):
+        drawing.box(0, i, i + 2, "#4c7edb")
+    canvas.draw()
+    reds = np.asarray(canvas.buffer_rgba())[..., 0]
+    assert abs(reds.mean() - 0x4C) < 8
 
 
 def test_wrong_numbers_are_named():

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from headrace.base.messages import Place, PlacedKeys, Pull, Task
-from headrace.insight.figures import figures_of
+from headrace.insight.figures import Setup, figures_of
 from headrace.insight.recorder import Recorder
 from headrace.insight.trace import trace_of
 from tests.insight.recorded import MS, Loop, ends_of, indices, recorded, span_of, use_clock
@@ -135,7 +135,7 @@ def test_keys_are_kept_whatever_they_are(monkeypatch, keys, n_samples, kept):
     assert recorder.work[0].n_samples == n_samples
     if kept is not None:
         assert list(recorder.work[0].keys) == kept
-    trace_of(recorder)
+    trace_of(recorder, Setup())
 
 
 def test_rows_of_windows_are_counted_as_batches(monkeypatch):

@@ -36,6 +36,21 @@ def test_without_workers_there_is_no_table_of_them(monkeypatch):
     assert "ready" not in text
 
 
+def test_without_workers_no_table_speaks_of_them(monkeypatch):
+    _, _, *tables = str(report_of(monkeypatch, Setup(cores=4))).split("\n\n")
+    assert "worker" not in "".join(tables)
+    table = [line.split() for line in "\n".join(tables).splitlines()]
+    assert ["fetch", "12", "ms", "80", "%", "of", "the", "loading"] in table
+    assert ["0", "12", "ms", "0"] in table  # the slowest sample, and its batch
+
+
+def test_one_is_no_plural(monkeypatch):
+    stats = report_of(monkeypatch, Setup("processes", 1, cores=4)).stats
+    assert "; 1 worker replaced." in str(Report({**stats, "restarts": 1}))
+    assert "; 2 workers replaced." in str(Report({**stats, "restarts": 2}))
+    assert "\n1 batch of 1 epoch in " in str(Report({**stats, "batches": 1}))
+
+
 def test_a_report_is_shown_as_it_prints(monkeypatch):
     report = report_of(monkeypatch, Setup(cores=4))
     assert repr(report) == str(report)

@@ -61,6 +61,11 @@ def test_it_has_the_length_of_the_loader():
         len(ProgressLine(iter(range(3))))
 
 
+def test_one_is_no_plural():
+    assert describe_progress(1, None, 1.0, 0.0).startswith("headrace: 1 batch, ")
+    assert describe_progress(1, 1, 1.0, 0.0).startswith("headrace: 100 %, 1 of 1 batch, ")
+
+
 @pytest.mark.parametrize(("left", "text"), [(59, "59 s left"), (61, "1 min 01 s left"), (3700, "1 h 01 min left")])
 def test_the_rest_is_told_as_people_say_it(left, text):
     assert describe_progress(1, 1 + left, 1.0, 0.0).endswith(text)

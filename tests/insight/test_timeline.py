@@ -63,6 +63,8 @@ def test_keys_cannot_break_out_of_the_page(tmp_path):
 
 def test_nothing_yet_is_a_page_too():
     assert timeline_data(Recorder(), Setup())["rows"] == ["training loop"]
+    titles = [timeline_data(Recorder(), Setup("threads", workers))["title"] for workers in (0, 1, 2)]
+    assert titles == ["no workers", "threads, 1 worker", "threads, 2 workers"]
 
 
 @pytest.fixture(scope="module")

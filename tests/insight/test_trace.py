@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from headrace import DataLoader
+from headrace.insight.figures import Setup
 from headrace.insight.trace import trace_of
 from tests.insight.recorded import ends_of, recorded, span_of
 
@@ -13,7 +14,7 @@ def test_a_trace_has_a_row_for_the_loop_and_each_worker(monkeypatch):
     def make_span(number):
         return span_of(10 * number, 4, 2, 1, n_samples=1, slowest=0, slowest_ns=4, ends=ends_of(10 * number + 4))
 
-    events = trace_of(recorded(monkeypatch, [(3, 7)] * 4, make_span))["traceEvents"]
+    events = trace_of(recorded(monkeypatch, [(3, 7)] * 4, make_span), Setup("threads", 2))["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     assert names == {0: "training loop", 2: "worker 0", 3: "worker 1"}
     assert all(set(event) >= {"name", "ph", "ts", "dur", "pid", "tid"} for event in events if event["ph"] == "X")
@@ -34,4 +35,5 @@ def test_a_trace_is_written_as_json(tmp_path):
     loader = DataLoader(["a", "b", "c"], batch_size=1)
     assert len(list(loader)) == 3
     loader.trace(tmp_path / "trace.json")
-    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["training loop", "loading"]

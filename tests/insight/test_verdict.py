@@ -40,6 +40,8 @@ def test_more_workers_than_cores_help_only_those_that_wait():
     waiting = judge(figures(**slow, cpu=0.04), TWO)
     assert "6 workers would hide it, but this machine has 2 cores" in str(computing)
     assert "6 workers would hide it: they compute only 4 % of that time" in str(waiting)
+    alone = judge(figures(**slow, cpu=0.04), Setup())
+    assert "6 workers would hide it: loading computes only 4 % of that time" in str(alone)
 
 
 def test_slow_collating():
@@ -86,7 +88,11 @@ def test_stragglers():
     assert "the worst tenth makes 95 % of the waiting" in str(verdict)
     assert "The slowest samples: 350 (150 ms), 150 (149 ms)." in str(verdict)
     assert "in_order=False" in str(verdict)
+    assert "though 2 workers are quick enough" in str(verdict)
     assert "in_order" not in str(judge(slow, Setup("processes", 2, in_order=False)))
+    assert "though 1 worker is quick enough" in str(
+        judge(figures(wait=5, step=8, fetch=7, stalls=0.95), Setup("threads", 1))
+    )
 
 
 def test_unequal_waiting_is_no_excuse_for_too_few_workers():

@@ -31,6 +31,7 @@ TWO = [[1, 2, 3], [4, 5]]
         ({"lengths": [3, 2], "assign": "offset"}, TypeError, "an int"),
         ({"shard": (2, 2)}, ValueError, "shard must be"),
         ({"num_workers": -1}, ValueError, "num_workers option should be non-negative"),
+        ({"num_workers": "auto"}, TypeError, "num_workers must be an int, got 'auto', which only the DataLoader takes"),
         ({"device": "cpu", "output": "numpy"}, ValueError, "device needs torch"),
         ({"engine": "trains"}, ValueError, "engine must be"),
         ({"batch_size": 3, "assign": "partition"}, ValueError, "1 of 3 positions without an item"),
@@ -51,6 +52,7 @@ def test_wrong_arguments(arguments, kind, said):
         (7, TypeError, "a list or a dataset of sequences, got int. For one long sequence pass assign='offset'"),
         ([iter([1, 2])], TypeError, "can be read only once"),
         (np.arange(4), TypeError, "got one row. Pass assign='offset'"),
+        ({"a": [1]}, TypeError, "A dict is one sequence, made of columns. Pass it in a list"),
     ],
 )
 def test_what_holds_no_sequences(sequences, kind, said):
@@ -63,6 +65,48 @@ def test_elements_that_are_no_sequences(sequences):
     said = "read=" if isinstance(sequences[0], (str, bytes)) else "assign='offset'"
     with pytest.raises(TypeError, match=re.escape(said)):
         next(iter(MultiStreamDataLoader(sequences, 2)))
+
+
+@pytest.mark.parametrize(
+    ("sequences", "got"),
+    [
+        ([[1]], "got 1"),
+        ([range(3), range(3)], "got 0"),
+        (np.zeros((2, 3)), "0.0"),  # as NumPy writes it
+        ([["ab", "c"]], "got 'ab'"),
+        (7, "got int"),
+        (iter(TWO), "got list_iterator"),
+    ],
+)
+def test_a_batch_size_that_was_forgotten(sequences, got):
+    with pytest.raises(TypeError, match=r"Without batch_size, .*Pass batch_size") as raised:
+        MultiStreamDataLoader(sequences)
+    assert got in str(raised.value)
+
+
+def test_a_batch_size_that_turns_out_to_have_been_forgotten():
+    loader = MultiStreamDataLoader([Generated([1, 2])], num_workers=0)
+    with pytest.raises(TypeError, match=r"Without batch_size, .* got 1\. Pass batch_size"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("sequences", [TWO, [[1, 2, 3]], [np.arange(2), np.arange(3)], ([1], (2, 3))], ids=repr)
+def test_several_sequences_have_no_offsets(sequences):
+    with pytest.raises(
+        TypeError, match=f"got a list of {len(sequences)} of them. Pass assign='shuffle' or 'partition'"
+    ):
+        MultiStreamDataLoader(sequences, 2, assign="offset")
+
+
+def test_items_that_are_lists_of_one_length_have_offsets():
+    loader = MultiStreamDataLoader([[1, 2], [3, 4], [5, 6], [7, 8]], 2, assign="offset", output="numpy")
+    assert [np.array(part).tolist() for part in next(iter(loader))] == [[1, 5], [2, 6]]
+
+
+def test_items_of_different_lengths_side_by_side():
+    loader = MultiStreamDataLoader([Generated([[1], [2, 3]]), Generated([[4, 5], [6]])], 2)
+    with pytest.raises(CollateError, match=r"must have one shape and length.*in read= for instance"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("sequence", [[], np.empty((0, 3)), Generated([])])

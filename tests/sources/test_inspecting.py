@@ -177,6 +177,12 @@ class TestCounting:
         assert "line 2 of these" in found.first_bad
         assert "bad records: 2" in str(found)
 
+    def test_nothing_but_bad_records(self, tmp_path):
+        (tmp_path / "a.jsonl").write_text("oops\n{oops\n")
+        found = inspect(tmp_path)
+        assert (found.n_rows, found.n_bad, found.is_readable) == (0, 2, False)
+        assert "bad records: 2, which are all; the first is " in str(found)
+
     def test_fields_of_several_types(self, tmp_path):
         (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": null, "b": [1]}\n')
         assert inspect(tmp_path).columns == {"a": "int or null", "b": "list"}
@@ -245,6 +251,13 @@ class TestMistakes:
         write_csv(tmp_path / "a.csv")
         with pytest.raises(InspectError, match=r"A query needs a database"):
             inspect(tmp_path, query="SELECT 1", format="csv")
+        with pytest.raises(InspectError, match=r"A query needs a database, but '.*a\.csv' is csv\. Leave query="):
+            inspect(tmp_path / "a.csv", query="SELECT 1")
+
+    def test_a_query_of_a_file_that_only_looks_like_a_database(self, tmp_path):
+        write_csv(tmp_path / "a.db")
+        with pytest.raises(InspectError, match="not a database"):
+            inspect(tmp_path / "a.db", query="SELECT 1")
 
     def test_an_option_that_the_reader_does_not_have(self, tmp_path):
         write_text(tmp_path / "a.txt")
@@ -254,6 +267,14 @@ class TestMistakes:
     def test_negative_numbers(self, tmp_path):
         with pytest.raises(InspectError, match="at least 0, got -1"):
             inspect(tmp_path, samples=-1)
+
+
+def test_names_of_columns_are_shown_on_their_line(tmp_path):
+    (tmp_path / "a.csv").write_text('"a\x1b[0m","two\nlines"\n1,2\n')
+    text = str(inspect(tmp_path))
+    assert "\x1b" not in text
+    assert r"  a\x1b[0m    int" in text.splitlines()
+    assert r"  two\nlines  int" in text.splitlines()
 
 
 @pytest.mark.parametrize(

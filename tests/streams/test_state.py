@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 
 import pytest
@@ -78,8 +79,55 @@ def test_a_state_of_other_files_is_refused(tmp_path):
     loader = DataLoader(headrace.read_text(path), batch_size=1)
     next(iter(loader))
     path.write_text("a\nb\nc\nd\n")
-    with pytest.raises(StateError, match="files"):
+    with pytest.raises(StateError, match=r"lines\.txt had 6 bytes, and has 8 bytes"):
         DataLoader(headrace.read_text(path), batch_size=1).load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_same_files_in_another_place_go_on_with_the_next_batch(tmp_path, workers):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        for i in range(4):
+            (tmp_path / folder / f"{i}.txt").write_text("".join(f"{i} {row}\n" for row in range(10)))
+            os.utime(tmp_path / folder / f"{i}.txt", (i, len(folder)))
+
+    def load(folder, **options):
+        stream = headrace.read_text(tmp_path / folder).shuffle(2)
+        return DataLoader(stream, batch_size=3, collate_fn=list, seed=1, engine="threads", **options)
+
+    loader = load("here")
+    batches = iter(loader)
+    next(batches)
+    with load("there", num_workers=workers) as other:
+        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        assert list(other) == list(batches)
+
+
+def test_a_file_that_a_former_state_cannot_tell_is_warned_of_once(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\nc\n")
+    loader = DataLoader(headrace.read_text(path), batch_size=1, shard=(0, 1))
+    next(iter(loader))
+    state = loader.state_dict()
+    state["course"]["described"]["files"] = [file[:3] for file in state["course"]["described"]["files"]]
+    os.utime(path, (1, 1))
+    other = DataLoader(headrace.read_text(path), batch_size=1, shard=(0, 1))
+    with pytest.warns(UserWarning, match=r"lines\.txt was last changed at another time") as warned:
+        other.load_state_dict(state)
+    assert len(warned) == 1
+    assert list(other) == [["b"], ["c"]]
+
+
+def test_a_damaged_list_of_files_is_refused(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\nc\n")
+    loader = DataLoader(headrace.read_text(path), batch_size=1)
+    next(iter(loader))
+    state = loader.state_dict()
+    for files in ([[1]], [None], "x", None):
+        state["course"]["described"]["files"] = files
+        with pytest.raises(StateError):
+            DataLoader(headrace.read_text(path), batch_size=1).load_state_dict(state)
 
 
 def test_a_damaged_place_is_refused():

@@ -30,6 +30,17 @@ def test_counts_of_other_blocks_are_refused():
         Stream.from_blocks([1, 2], range, counts=[1])
 
 
+@pytest.mark.parametrize("index", [0, -1, slice(2)])
+def test_rows_have_no_index(index):
+    with pytest.raises(TypeError, match=r"not by index, got (0|-1|slice\(.*\))\. Write next\(iter\(stream\)\)"):
+        in_memory(6, 2)[index]
+
+
+def test_a_loader_that_is_to_shuffle_says_who_does():
+    with pytest.raises(ValueError, match=r"call its shuffle\(\) instead: DataLoader\(stream\.shuffle\(\)\)"):
+        DataLoader(in_memory(6, 2), shuffle=True)
+
+
 def test_methods_leave_the_stream_as_it_is():
     stream = in_memory(6, 2)
     for changed in (stream.map(str), stream.filter(bool), stream.take(1), stream.repeat(2), stream.as_columns()):

@@ -14,9 +14,10 @@ from headrace.base.errors import InspectError, MissingExtraError
 from headrace.cli.printing import fail, out
 from headrace.inspecting import Inspection
 from headrace.inspecting import inspect as look_into
-from headrace.inspecting.inspection import show_size
+from headrace.inspecting.inspection import printable, show_size
 
 _MOST_FILES = 10
+_UNREADABLE = 1
 
 
 def inspect(
@@ -34,6 +35,8 @@ def inspect(
 ) -> None:
     """Look into data: format, columns and their types, files, blocks, number of rows, bad records, a few samples.
 
+    The exit code is 1 if no record can be read.
+
     Example: `headrace inspect 'data/*.csv' --samples 5`
     """
     try:
@@ -45,11 +48,13 @@ def inspect(
             most_rows=most_rows,
         )
     except (InspectError, MissingExtraError) as error:
-        fail(str(error))
+        fail(printable(str(error)))
     if as_json:
         out.print_json(json.dumps(found.to_dict(), default=str))
     else:
         _print(found)
+    if not found.is_readable:
+        fail(f"no record can be read as {found.format}. Is it really that? If not, pass another --format.", _UNREADABLE)
 
 
 def _print(found: Inspection) -> None:
@@ -60,12 +65,12 @@ def _print(found: Inspection) -> None:
     if found.columns:
         columns = Table("column", "type", header_style="bold")
         for name, kind in found.columns.items():
-            columns.add_row(escape(name), escape(kind))
+            columns.add_row(escape(printable(name)), escape(printable(kind)))
         out.print(columns)
     if found.files:
         files = Table("file", "size", header_style="bold")
         for path, size in found.files[:_MOST_FILES]:
-            files.add_row(escape(path), show_size(size))
+            files.add_row(escape(printable(path)), show_size(size))
         if len(found.files) > _MOST_FILES:
             files.add_row(f"… and {len(found.files) - _MOST_FILES:,} more", "")
         out.print(files)

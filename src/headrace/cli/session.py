@@ -130,12 +130,21 @@ class Session:
             return
         for key in list(self._open):
             self._close(key)
-        if not self._settings.report:
-            return
         if not self._told and self._pid == self._settings.pid:
-            self.tell("nothing to report, for this process iterated no DataLoader of torch.")
-        for place, told in self._told.items():
-            self._print(place, told)
+            self._tell_of_nothing()
+        if self._settings.report:
+            for place, told in self._told.items():
+                self._print(place, told)
+
+    def _tell_of_nothing(self) -> None:
+        missing = ["nothing to report"] if self._settings.report else []
+        if self._settings.timeline is not None:
+            missing.append(f"no timeline written to {self._settings.timeline}")
+        if missing:
+            self.tell(
+                f"{' and '.join(missing)}, for this process iterated no DataLoader of torch. headrace's own loaders "
+                "have report() and timeline(path) for that."
+            )
 
     def _print(self, place: Place, told: _Told) -> None:
         """All of it for the first rank; of the others, what matters."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.insight.tally import Tally
+from headrace.insight.words import as_batches
 
 _MOST_NAMED = 10  # keys in a message
 
@@ -120,7 +121,8 @@ class EpochAudit:
     def _numbers(self) -> str:
         if self.streams is not None:
             counts = ", ".join(f"worker {worker} {count:,}" for worker, count in sorted(self.streams.items()))
-            return f"{sum(self.streams.values()):,} batches of a stream delivered ({counts})"
+            each = f" ({counts})" if len(self.streams) > 1 else ""
+            return f"{as_batches(sum(self.streams.values()))} of a stream delivered{each}"
         expected = self.expected
         wanted = f"{expected.count:,} samples expected, " if expected is not None else ""
         text = f"{wanted}{self.delivered.count:,} {'' if wanted else 'samples '}delivered"

@@ -99,7 +99,7 @@ class Explained:
 
         from headrace.insight.trace import trace_of
 
-        Path(path).write_text(json.dumps(trace_of(self._recorder)), encoding="utf-8")
+        Path(path).write_text(json.dumps(trace_of(self._recorder, self._setup())), encoding="utf-8")
 
     def progress(self, file: TextIO | None = None) -> ProgressLine[Any]:
         """The batches of an epoch, while a line in the terminal tells how quickly they come, and how long it waits.

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _BATCHES = ("#4c7edb", "#e08a3c", "#2aa5a0", "#8d6fd1", "#c85f8a", "#7a9a3a", "#b08d57", "#5b7083")
 _WAIT, _COLLATE, _INK, _LINE = "#e0403a", "#2f3b48", "#1b2430", "#dfe4ea"
 _HEIGHT = 0.62  # of a box, where rows are 1 apart
+_EDGE_POINTS = 0.8
+_THIN_POINTS = 4.0  # a gap beside a narrower box would leave little of its colour
 _POINTS_PER_LETTER = 5.5
+_BELOW_TICKS = 2.0  # letters of the legend's size
 _S = 1e-9
 
 
@@ -35,7 +38,7 @@ def plot_timings(
     """Run a few batches, and draw a row for each worker and one for the model.
 
     In a worker's row there is a box for each sample, or for each batch where samples come as a whole; those of a batch
-    have the colour that its step has in the model's row. Where the model waits, its row is red.
+    have the colour that its step has in the model's row. Where the model waits, its row is red. A legend says so.
 
     Args:
         loader: a DataLoader. Of others, only waiting and steps are known.
@@ -109,24 +112,28 @@ class _Drawing:
         points = 72 * axes.figure.get_figwidth() * axes.get_position().width
         self._points_per_ns = points / max(end_ns - start_ns, 1)
 
-    def box(self, row: int, begun: int, ended: int, colour: str, *labels: str, alpha: float = 1.0) -> None:
+    def box(self, row: int, begun: int, ended: int, colour: str, *labels: str) -> None:
         """Draw a box, with the first of the labels that has room in it."""
-        start, width = (begun - self._start_ns) * _S, max(ended - begun, 0) * _S
+        points = max(ended - begun, 0) * self._points_per_ns
+        gap = (2 * _EDGE_POINTS if points >= _THIN_POINTS else 0.0) / self._points_per_ns
+        start, width = (begun - self._start_ns + gap / 2) * _S, (max(ended - begun, 0) - gap) * _S
         place = [(start, width)], (row - _HEIGHT / 2, _HEIGHT)
-        self._axes.broken_barh(*place, facecolors=colour, edgecolors="white", linewidth=0.8, alpha=alpha)
-        room = (ended - begun) * self._points_per_ns / _POINTS_PER_LETTER - 1
+        line = min(points, _EDGE_POINTS)  # what took no time is not seen
+        self._axes.broken_barh(*place, facecolors=colour, edgecolors=colour, linewidth=line)
+        room = points / _POINTS_PER_LETTER - 1
         label = next((label for label in labels if len(label) <= room), "")
         self._axes.text(start + width / 2, row, label, ha="center", va="center", fontsize=8, color="white")
 
     def work(self, made: Work, row: int, *, is_used: bool) -> None:
         """Draw what a worker did for a batch, its samples if they were timed."""
-        span, colour = made.span, _colour(max(made.number, 0))
-        alpha = 1.0 if is_used else 0.45
+        span, colour, collate = made.span, _colour(max(made.number, 0)), _COLLATE
+        if not is_used:
+            colour, collate = _pale(colour), _pale(collate)
         begun = span.begun
         for key, ended in samples_of(made) or [(None, span.collating)]:
-            self.box(row, begun, ended, colour, "" if key is None else str(key), alpha=alpha)
+            self.box(row, begun, ended, colour, "" if key is None else str(key))
             begun = ended
-        self.box(row, span.collating, span.packed, _COLLATE, alpha=alpha)
+        self.box(row, span.collating, span.packed, collate)
 
     def turn(self, turn: Turn, row: int) -> None:
         """Draw how the model waited, and its step."""
@@ -147,6 +154,7 @@ def _draw(axes: Any, turns: list[Turn], work: list[Work], *, has_workers: bool) 
         drawing.turn(turn, len(workers))
     rows = [f"worker {number}" if has_workers else "loading" for number in workers] + ["model"]
     _dress(axes, rows, (end - start) * _S)
+    _explain(axes, has_work=bool(work), has_unused=any(made.number not in used for made in work))
     waited, total = sum(turn.arrived - turn.asked for turn in turns), max(end - start, 1)
     axes.set_title(f"the model waits {waited / total:.0%} of the time", loc="left", fontsize=10, color=_INK)
 
@@ -155,7 +163,7 @@ def _dress(axes: Any, rows: list[str], seconds: float) -> None:
     axes.set_xlim(0, seconds * 1.01 or 1.0)
     axes.set_ylim(len(rows) - 0.45, -0.55)
     axes.set_yticks(range(len(rows)), rows)
-    axes.set_xlabel("seconds", color=_INK)
+    axes.set_xlabel("seconds", color=_INK, loc="left")  # beside it there is room for the legend
     axes.tick_params(length=0, colors=_INK)
     axes.grid(axis="x", color=_LINE, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -163,5 +171,36 @@ def _dress(axes: Any, rows: list[str], seconds: float) -> None:
         side.set_visible(False)
 
 
+def _explain(axes: Any, *, has_work: bool, has_unused: bool) -> None:
+    """Say in a legend, below, what the colours mean."""
+    patch = import_extra("matplotlib.patches", "plot", "plot_timings").Patch
+    side_by_side = import_extra("matplotlib.legend_handler", "plot", "plot_timings").HandlerTuple(ndivide=None, pad=0)
+    batches = tuple(patch(color=colour, linewidth=0) for colour in _BATCHES[:3])
+    meanings: list[tuple[Any, str]] = [(batches, "a batch: its samples, the step on it" if has_work else "a step")]
+    if has_work:
+        meanings.append((patch(color=_COLLATE, linewidth=0), "collating, packing"))
+    if has_unused:
+        meanings.append((patch(color=_pale(_colour(0)), linewidth=0), "loaded ahead, not used"))
+    meanings.append((patch(color=_WAIT, linewidth=0), "waiting"))
+    axes.legend(
+        *zip(*meanings, strict=True),
+        handler_map={tuple: side_by_side},
+        loc="upper right",
+        bbox_to_anchor=(1, 0),
+        borderaxespad=_BELOW_TICKS,
+        ncols=len(meanings),
+        columnspacing=1.2,
+        handlelength=1.4,
+        frameon=False,
+        fontsize=8,
+        labelcolor=_INK,
+    )
+
+
 def _colour(number: int) -> str:
     return _BATCHES[number % len(_BATCHES)]
+
+
+def _pale(colour: str) -> str:
+    """The colour, half way to white; not translucent, for boxes overlap a little."""
+    return "#" + "".join(f"{(int(colour[i : i + 2], 16) + 255) // 2:02x}" for i in (1, 3, 5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.insight.words import as_bytes, as_count, as_percent, as_time
+from headrace.insight.words import as_batches, as_bytes, as_count, as_percent, as_time, as_workers
 
 _MOST_SAMPLES = 5
 _LONGEST_NAME = 40
@@ -46,7 +46,7 @@ class Report:
 def _summary(stats: Mapping[str, Any]) -> str:
     epochs = "1 epoch" if stats["epochs"] == 1 else f"{as_count(stats['epochs'])} epochs"
     parts = [
-        f"{as_count(stats['batches'])} batches of {epochs} in {as_time(stats['seconds'])}",
+        f"{as_batches(stats['batches'])} of {epochs} in {as_time(stats['seconds'])}",
         f"{as_count(stats['samples_per_second'])} samples/s",
     ]
     if stats["bytes_per_batch"]:
@@ -55,14 +55,15 @@ def _summary(stats: Mapping[str, Any]) -> str:
     if stats["num_workers"]:
         parts.append(f"{as_percent(stats['ready'])} of batches ready when asked for, {stats['ready_ahead']:.1f} ahead")
     if stats["restarts"]:
-        parts.append(f"{as_count(stats['restarts'])} workers replaced")
+        parts.append(f"{as_workers(stats['restarts'])} replaced")
     return "; ".join(parts) + "."
 
 
 def _stage_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     seconds = stats["batch_seconds"]
     yield "stage", "per batch", "share"
-    yield from _shares(seconds, ("fetch", "collate", "pack"), "of a worker's work")
+    whose = "of a worker's work" if stats["num_workers"] else "of the loading"
+    yield from _shares(seconds, ("fetch", "collate", "pack"), whose)
     yield from _shares(seconds, ("prepare",), "of the pinning thread's work")
     yield from _shares(seconds, ("wait", "pin", "step"), "of the loop's time")
 
@@ -90,11 +91,13 @@ def _worker_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
 
 
 def _sample_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
-    yield "slowest samples", "time", "worker", "batch"
+    has_workers = bool(stats["num_workers"])
+    yield ("slowest samples", "time", *(["worker"] if has_workers else []), "batch")
     for sample in stats["slowest_samples"][:_MOST_SAMPLES]:
         name = f"number {sample['position']}" if sample["index"] is None else str(sample["index"])
         shown = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        yield shown, as_time(sample["seconds"]), str(sample["worker"]), str(sample["batch"])
+        worker = [str(sample["worker"])] if has_workers else []
+        yield (shown, as_time(sample["seconds"]), *worker, str(sample["batch"]))
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:

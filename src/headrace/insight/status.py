@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any, Generic, TextIO, TypeVar
 
-from headrace.insight.words import as_count, as_percent
+from headrace.insight.words import as_batches, as_count, as_percent
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -80,9 +80,9 @@ def describe_progress(n: int, total: int | None, seconds: float, waited: float) 
         'headrace: 250 batches, 25 batches/s, waiting 3 %'
     """
     seconds = max(seconds, 1e-9)
-    parts = [f"{as_count(n)} batches", f"{as_count(n / seconds)} batches/s", f"waiting {as_percent(waited / seconds)}"]
+    parts = [as_batches(n), f"{as_count(n / seconds)} batches/s", f"waiting {as_percent(waited / seconds)}"]
     if total:
-        parts[:1] = [as_percent(n / total), f"{as_count(n)} of {as_count(total)} batches"]
+        parts[:1] = [as_percent(n / total), f"{as_count(n)} of {as_batches(total)}"]
         parts.append(f"{_as_clock(max(total - n, 0) * seconds / n)} left")
     return "headrace: " + ", ".join(parts)
 

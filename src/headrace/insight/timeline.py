@@ -10,7 +10,7 @@ from headrace.insight.figures import Setup
 from headrace.insight.recorder import Recorder, Work
 from headrace.insight.samples import plain_key, samples_of
 from headrace.insight.stats import stats_of
-from headrace.insight.words import as_bytes, as_count, as_percent, as_time
+from headrace.insight.words import as_bytes, as_count, as_percent, as_time, as_workers
 
 _MOST_BOXES = 50_000  # samples
 
@@ -38,7 +38,7 @@ def timeline_data(recorder: Recorder, setup: Setup) -> dict[str, Any]:
         boxes -= len(made.span.ends) // 8 if with_samples else 0
         described.append(_describe(made, workers.index(made.worker), start, with_samples=with_samples))
     return {
-        "title": f"{stats['engine']}, {setup.workers} workers" if setup.workers else "no workers",
+        "title": f"{stats['engine']}, {as_workers(setup.workers)}" if setup.workers else "no workers",
         "verdict": stats["verdict"],
         "facts": _facts(stats),
         "rows": [*rows, "training loop"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headrace.insight.figures import Setup
 from headrace.insight.recorder import Preparation, Recorder, Turn, Work
 from headrace.insight.samples import samples_of
 
@@ -12,16 +13,17 @@ _PROCESS = 1
 _LOOP, _PREPARING, _FIRST_WORKER = 0, 1, 2  # rows, from the top
 
 
-def trace_of(recorder: Recorder) -> dict[str, Any]:
+def trace_of(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     """The trace as JSON, in the Trace Event format: a row for the loop and for each worker."""
     events = [*_turns(recorder), *_preparations(recorder), *_works(recorder)]
     rows = sorted({event["tid"] for event in events})
-    return {"traceEvents": [*map(_row, rows), *events], "displayTimeUnit": "ms"}
+    named = [_row(number, has_workers=bool(setup.workers)) for number in rows]
+    return {"traceEvents": [*named, *events], "displayTimeUnit": "ms"}
 
 
-def _row(number: int) -> dict[str, Any]:
+def _row(number: int, *, has_workers: bool) -> dict[str, Any]:
     names = {_LOOP: "training loop", _PREPARING: "pinning"}
-    name = names.get(number, f"worker {number - _FIRST_WORKER}")
+    name = names.get(number, f"worker {number - _FIRST_WORKER}" if has_workers else "loading")
     return {"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": number, "args": {"name": name}}
 
 

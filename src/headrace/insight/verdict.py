@@ -109,7 +109,8 @@ def _on_workers(figures: Figures, setup: Setup) -> list[str]:
         return [_on_enough(figures, setup, machine)]
     would = f"{as_workers(needed)} would hide it"
     if figures.cpu < _MOSTLY:
-        return [f"{would}: they compute only {as_percent(figures.cpu)} of that time (this machine has {machine})."]
+        computes = "they compute" if setup.workers else "loading computes"
+        return [f"{would}: {computes} only {as_percent(figures.cpu)} of that time (this machine has {machine})."]
     if needed <= setup.cores:
         return [f"{would} (this machine has {machine})."]
     return [f"{would}, but this machine has {machine}, so the work itself must become less, or be done beforehand."]
@@ -146,7 +147,8 @@ def _on_hidden(figures: Figures, setup: Setup) -> list[str]:
 def _on_stragglers(figures: Figures, setup: Setup, slow_samples: Sequence[str]) -> list[str]:
     sentences = [
         f"A few slow batches hold up the others: the worst tenth makes {as_percent(figures.stalls)} of the waiting, "
-        f"though {as_workers(setup.workers)} are quick enough on average ({as_time(figures.work)} per batch)."
+        f"though {as_workers(setup.workers)} {'is' if setup.workers == 1 else 'are'} quick enough on average "
+        f"({as_time(figures.work)} per batch)."
     ]
     if slow_samples:
         sentences.append(f"The slowest samples: {', '.join(slow_samples)}.")

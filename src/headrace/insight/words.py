@@ -47,7 +47,11 @@ def as_count(n: float) -> str:
 
 
 def as_workers(n: int) -> str:
-    return "1 worker" if n == 1 else f"{n} workers"
+    return "1 worker" if n == 1 else f"{n:,} workers"
+
+
+def as_batches(n: float) -> str:
+    return "1 batch" if n == 1 else f"{as_count(n)} batches"
 
 
 def _with_unit(value: float, units: tuple[tuple[float, str], ...], nothing: str) -> str:

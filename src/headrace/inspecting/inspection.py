@@ -43,6 +43,11 @@ class Inspection:
     details: Mapping[str, Any]
     samples: Sequence[Any]
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether any record can be read; where there are none, nothing is wrong."""
+        return not self.n_bad or bool(self.n_rows)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, that `json.dumps` takes."""
         return {**asdict(self), "files": [{"path": path, "bytes": size} for path, size in self.files]}
@@ -51,7 +56,7 @@ class Inspection:
         parts = [self._headline(), *self._facts(), *self._columns(), *self._files()]
         if self.samples:
             parts += ["", "samples:", *(f"  {sample!r}" for sample in self.samples)]
-        return "\n".join(parts)
+        return "\n".join(map(printable, parts))
 
     def _headline(self) -> str:
         facts = [show_count(len(self.files), "file"), show_size(self.n_bytes)] if self.files else []
@@ -68,12 +73,15 @@ class Inspection:
     def _facts(self) -> list[str]:
         facts = [f"{name.replace('_', ' ')}: {_show(value)}" for name, value in self.details.items()]
         if self.n_bad:
-            facts.append(f"bad records: {self.n_bad:,}, of which the first is {self.first_bad}")
+            how_many = "of which the first is" if self.is_readable else "which are all; the first is"
+            facts.append(f"bad records: {self.n_bad:,}, {how_many} {self.first_bad}")
         return facts
 
     def _columns(self) -> list[str]:
-        width = max(map(len, self.columns), default=0)
-        return ["", "columns:", *(f"  {name:{width}}  {kind}" for name, kind in self.columns.items())]
+        names = list(map(printable, self.columns))
+        width = max(map(len, names), default=0)
+        kinds = zip(names, self.columns.values(), strict=True)
+        return ["", "columns:", *(f"  {name:{width}}  {kind}" for name, kind in kinds)]
 
     def _files(self) -> list[str]:
         if not self.files:
@@ -92,6 +100,18 @@ def show_size(n_bytes: int | None) -> str:
     while size >= 1000 and unit != "PB":
         size, unit = size / 1000, next(units)
     return f"{n_bytes} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, with whatever a terminal would obey instead of showing it as an escape sequence.
+
+    Examples:
+        >>> print(printable("a\nb"))
+        a\nb
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def show_count(n: int, noun: str) -> str:

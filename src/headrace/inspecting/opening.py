@@ -38,16 +38,13 @@ def open_data(
     known = (*READERS, *_DATABASES)
     if format_name is not None and format_name not in known:
         raise InspectError(f"format must be one of {', '.join(known)}, got {format_name!r}.")
-    found = format_name or ("sqlite" if query is not None and not _is_address(data) else _guess(data, options))
+    found = format_name or _guess(data, options)
     if found in _DATABASES:
         return found, _open_query(data, query, options)
     if query is not None:
-        raise InspectError(f"A query needs a database, but {data!r} is {found}. Leave `query` out.")
+        shown = repr(os.fspath(data) if isinstance(data, os.PathLike) else data)
+        raise InspectError(f"A query needs a database, but {shown} is {found}. Leave query= (--query) out.")
     return found, READERS[found](data, **options)
-
-
-def _is_address(data: Paths) -> bool:
-    return isinstance(data, str) and "://" in data
 
 
 def _guess(data: Paths, options: Mapping[str, Any]) -> str:
@@ -82,9 +79,10 @@ def _open_query(data: Paths, query: str | None, options: Mapping[str, Any]) -> S
     if not isinstance(data, (str, os.PathLike)):
         raise InspectError(f"A database is one path or address, got {data!r}.")
     dsn = os.fspath(data)
+    database = open_database(dsn, options.get("driver"))
+    # Asked in any case: what is no database would still answer a query that reads no table.
+    tables = [name for (name,) in database.ask(database.tables_query).rows]
     if query is None:
-        database = open_database(dsn, options.get("driver"))
-        tables = [name for (name,) in database.ask(database.tables_query).rows]
         if len(tables) != 1:
             listed = ", ".join(map(repr, tables)) or "no tables"
             raise InspectError(

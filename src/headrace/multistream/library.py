@@ -63,6 +63,8 @@ class SequenceLibrary:
                 f"sequences must be a list or a dataset of sequences, got {type(sequences).__name__}. For one long "
                 "sequence pass assign='offset'."
             )
+        if isinstance(sequences, Mapping):
+            raise TypeError("A dict is one sequence, made of columns. Pass it in a list, or with assign='offset'.")
         if len(sequences) == 0:
             raise ValueError("sequences must have at least one sequence, got none.")
         self._sequences = sequences
@@ -104,12 +106,15 @@ class SegmentLibrary:
 
     Raises:
         ValueError: the sequence is empty.
+        TypeError: there are several.
     """
 
     def __init__(
         self, sequence: Any, segments: int, read: Callable[[Any], Any] | None = None, length: int | None = None
     ) -> None:
         check_repeatable(sequence)
+        if read is None:
+            _refuse_several(sequence)
         self._sequence = sequence
         self._read = read
         self._whole: Any = None
@@ -180,6 +185,26 @@ def _is_in_memory(sequence: Any) -> bool:
     if isinstance(sequence, Mapping):
         return all(map(_is_in_memory, sequence.values()))
     return type(sequence) in _IN_MEMORY or plain_values(sequence) is not None
+
+
+def _refuse_several(sequence: Any) -> None:
+    """See that this is a sequence, and no list of sequences; items that are lists have one length.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if not isinstance(sequence, (list, tuple)) or not all(map(_has_items, sequence)):
+        return
+    lengths = {len(item) for item in sequence}
+    if len(lengths) > 1 or len(sequence) == 1:
+        raise TypeError(
+            f"assign='offset' reads one long sequence, got a list of {len(sequence)} of them. Pass assign='shuffle' or "
+            "'partition' to read several; or the one alone, without a list around it."
+        )
+
+
+def _has_items(item: Any) -> bool:
+    return isinstance(item, _IN_MEMORY) or plain_values(item) is not None
 
 
 def _checked_lengths(lengths: Iterable[int], n: int) -> Indices:

@@ -20,7 +20,7 @@ from headrace.loader import DataLoader
 from headrace.multistream.assign import Assign
 from headrace.multistream.course import Course
 from headrace.multistream.plan import Layout
-from headrace.multistream.planning import make_plan, shown
+from headrace.multistream.planning import count_datasets, make_plan, shown
 from headrace.multistream.reading import BlockReaders, BlockTask, MakeBlock
 from headrace.multistream.saved import check_state, first_state, start_of
 from headrace.multistream.steps import StepIterator
@@ -100,7 +100,12 @@ class MultiStreamDataLoader(Explained):
         on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> None:
         if num_workers is None:
-            num_workers = 0 if batch_size is not None else len(sequences)
+            num_workers = 0 if batch_size is not None else count_datasets(sequences)
+        if isinstance(num_workers, str):
+            raise TypeError(
+                f"num_workers must be an int, got {num_workers!r}, which only the DataLoader takes. Pass 0 to load in "
+                "this process; more, up to batch_size, where reading is slow."
+            )
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         check_destination(device, output)
         check_device(device)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from headrace.arguments import checked_seed
 from headrace.multistream.assign import ASSIGNS, Assign
 from headrace.multistream.library import Library, SegmentLibrary, SequenceLibrary, WindowLibrary
 from headrace.multistream.plan import Layout, Plan, cut_evenly
+from headrace.multistream.steps import check_part
 from headrace.order.shard import Shard, resolve_shard
 from headrace.streams.stream import Stream
 
@@ -73,9 +76,26 @@ def _make_library(
 def _plan_of_datasets(datasets: Any, layout: Layout, seed: int, num_workers: int) -> Plan:
     """Each dataset is a position whose items are parts of batches; all end with the first that ends."""
     library = SequenceLibrary(datasets)
+    first = datasets[0]
+    if isinstance(first, (Sequence, np.ndarray)) and not isinstance(first, str) and len(first):
+        check_part(first[0])  # what lies in memory can be looked at before anything is read
     n = len(library)
     parts = cut_evenly(range(n), max(1, min(num_workers, n)))
     return Plan(library, layout, "offset", n, parts, seed, cycle=False, gives_items=True)
+
+
+def count_datasets(datasets: Any) -> int:
+    """How many datasets there are that give parts of batches.
+
+    Raises:
+        TypeError: this is no list of them; mostly `batch_size` was forgotten.
+    """
+    if not hasattr(datasets, "__len__"):
+        raise TypeError(
+            f"Without batch_size, sequences must be a list of datasets that give parts of batches, got "
+            f"{type(datasets).__name__}. Pass batch_size: how many sequences are read side by side."
+        )
+    return len(datasets)
 
 
 def _positions_of(batch_size: int, shard: Any) -> range:

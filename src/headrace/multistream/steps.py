@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.base.errors import CollateError
 from headrace.batch.collate import Collator
 from headrace.multistream.block import Block, Items, not_uniform
 from headrace.multistream.columns import NotUniformError, cut_step, empty_like, item_at, join_side_by_side
@@ -108,12 +109,41 @@ def cut_batches(fields: dict[str, Any], end: int, plan: Plan, collator: Collator
 def _cut_columns(columns: Any, end: int, plan: Plan, collator: Collator) -> Iterator[Any]:
     wrap = collator.framework.wrap
     if isinstance(columns, Items) and plan.gives_items:
-        return (collator.convert(list(chain(*row))) for row in columns.rows[:end])
+        return (collator.convert(_in_one_list(row)) for row in columns.rows[:end])
     if isinstance(columns, Items):
-        return (collator(_filled_up(row)) for row in columns.rows[:end])
+        return (_collated(_filled_up(row), collator) for row in columns.rows[:end])
     if isinstance(columns, np.ndarray) and columns.dtype != object:
         return map(wrap, columns[:end])
     return (cut_step(columns, step, wrap) for step in range(end))
+
+
+def check_part(part: Any) -> None:
+    """See that what a dataset gives is its part of a batch.
+
+    Raises:
+        TypeError: it is a sample; mostly `batch_size` was forgotten.
+    """
+    if not isinstance(part, Iterable) or isinstance(part, (str, bytes)):
+        raise TypeError(
+            f"Without batch_size, each dataset gives its part of every batch, a list of items, got {part!r:.80}. Pass "
+            "batch_size, which is how many sequences are read side by side; or give lists."
+        )
+
+
+def _in_one_list(parts: list[Any]) -> list[Any]:
+    for part in parts:
+        check_part(part)
+    return list(chain(*parts))
+
+
+def _collated(items: list[Any], collator: Collator) -> Any:
+    try:
+        return collator(items)
+    except CollateError as error:
+        raise CollateError(
+            "The items that stand side by side must have one shape and length, as they become one batch. Make them so "
+            "where they are read, in read= for instance."
+        ) from error
 
 
 def _filled_up(row: list[Any]) -> list[Any]:

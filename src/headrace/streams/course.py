@@ -8,13 +8,11 @@ from typing import Any
 
 from headrace.base.errors import StateError
 from headrace.base.progress import Progress
-from headrace.base.state import check_equal
+from headrace.base.warning import WarnOnce
 from headrace.streams.counts import RowCounts
 from headrace.streams.dealing import Item, Pool, left_over
-from headrace.streams.recipe import PlannedSource, Recipe
+from headrace.streams.described import check_described, describe
 from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
-
-_MOST_FILES = 100  # that are listed in a state; of more, only their number is
 
 
 class WindowCourse:
@@ -23,6 +21,7 @@ class WindowCourse:
     def __init__(self, loading: Loading) -> None:
         self.loading = loading
         self.counts = RowCounts(loading.recipe, skips=loading.skips)
+        self._warn_of_files = WarnOnce()
 
     def begin(self, progress: Progress) -> RankShares:
         """The shares of an epoch, from where its `start` was saved."""
@@ -70,10 +69,10 @@ class WindowCourse:
         return saved if state is None else {**saved, "iterator": state}
 
     def _described(self) -> dict[str, Any]:
-        return {"seed": self.loading.seed, "skips": self.loading.skips, **_describe(self.loading.recipe)}
+        return {"seed": self.loading.seed, "skips": self.loading.skips, **describe(self.loading.recipe)}
 
     def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
-        check_equal(start["described"], self._described())
+        check_described(start["described"], self._described(), self._warn_of_files)
         if is_edge or "discard" in start:
             return
         shard = self.loading.shard
@@ -119,7 +118,7 @@ class WindowCourse:
         _check_ranks(states)
         courses.sort(key=lambda course: course["shard"])
         for course in courses:
-            check_equal(course["described"], self._described())
+            check_described(course["described"], self._described(), self._warn_of_files)
         if world == shard.world:
             return next(state for state in states if state["course"]["shard"][0] == shard.rank)
         return {
@@ -149,22 +148,6 @@ class WindowCourse:
         shares = RankShares(self.loading, self.counts, epoch)
         shares.ask = refuse_to_count
         return shares
-
-
-def _describe(recipe: Recipe) -> dict[str, Any]:
-    source = recipe.source
-    files = [[file.path, file.size, file.version] for file in source.versions()]
-    parts = [_describe(part) for part in getattr(source, "recipes", ())]
-    return {
-        "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
-        "files": files if len(files) <= _MOST_FILES else len(files),
-        "shuffle": None if recipe.shuffle is None else [recipe.shuffle.blocks, recipe.shuffle.seed],
-        "steps": [type(step).__name__ for step in recipe.steps],
-        "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
-        "rounds": recipe.rounds,
-        "packing": None if recipe.packing is None else recipe.packing.length,
-        "mix": [source.describe(), source.seed, parts] if parts else None,
-    }
 
 
 def _pool_of(start: Mapping[str, Any]) -> Pool | None:

@@ -6,13 +6,17 @@ processes that the script starts are reached as well. headrace itself is not imp
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import json
+import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
 _HERE = Path(__file__).resolve().parent
+_SETTINGS = json.loads(os.environ.get("HEADRACE_RUN", "{}"))
 
 
 def _load(spec: ModuleSpec | None) -> ModuleType:
@@ -39,6 +43,18 @@ def _serve(torch: ModuleType) -> None:
     begin()
 
 
+def _tell_of_no_timeline() -> None:
+    """Say that there is nothing to draw; where torch was imported, that is said there."""
+    if os.getpid() == _SETTINGS["pid"] and "torch" not in sys.modules:
+        print(
+            f"headrace: no timeline written to {_SETTINGS['timeline']}, for this process did not import torch. "
+            "headrace's own loaders have timeline(path) for that.",
+            file=sys.stderr,
+        )
+
+
 _run_the_next_one()
+if _SETTINGS.get("timeline") is not None:
+    atexit.register(_tell_of_no_timeline)
 _watching = _HERE.parent.parent / "base" / "after_import.py"
 _load(importlib.util.spec_from_file_location("headrace_after_import", _watching)).after_import("torch", _serve)
