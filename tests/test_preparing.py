@@ -183,11 +183,11 @@ def test_closing_before_anything_was_submitted(make):
 
 
 def test_a_time_out_counts_only_while_the_loop_waits(make, tmp_path):
-    engine = make(timeout=0.3)
+    engine = make(timeout=1)
     engine.start(job(Gated(tmp_path)))
     engine.submit(Task(0, [0], 0))
     wait_for(tmp_path / "begun-0")
-    time.sleep(0.7)  # the loop is busy with something else
+    time.sleep(1.3)  # the loop is busy with something else
     (tmp_path / "open").touch()
     assert engine.receive() == Finished(0, ("prepared", [0]))
 

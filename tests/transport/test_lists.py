@@ -43,7 +43,8 @@ items = st.lists(st.one_of(strings, st.binary(max_size=2000)), min_size=14, max_
 fields = st.one_of(
     st.lists(strings, max_size=40), st.lists(st.binary(max_size=2000), max_size=40), items, st.integers(), strings
 )
-batches = st.one_of(fields, st.lists(fields), st.dictionaries(strings, fields), st.tuples(fields, fields))
+named = st.dictionaries(strings, fields, max_size=3)
+batches = st.one_of(fields, st.lists(fields), named, st.tuples(fields, fields), st.lists(named, max_size=4))
 
 
 @settings(deadline=None, max_examples=200)
@@ -70,6 +71,7 @@ def test_lists_of_strings_and_bytes_are_packed(kind, length):
     assert is_packed({"a": 1, "b": batch})
     assert is_packed((1, batch))
     assert is_packed([1, batch])
+    assert is_packed([{"a": batch}, {"a": batch}])
 
 
 def test_long_bytes_go_straight_to_shared_memory():

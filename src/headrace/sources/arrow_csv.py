@@ -30,7 +30,7 @@ def parse_with_arrow(content: bytes, table: CsvFormat, schema: CsvSchema) -> Tab
             pa.BufferReader(content),
             read_options=reading,
             parse_options=parsing,
-            convert_options=_converting(table, schema),
+            convert_options=_converting(table, schema, check_utf8=not content.isascii()),
         )
     except pa.ArrowInvalid:
         return None
@@ -38,8 +38,9 @@ def parse_with_arrow(content: bytes, table: CsvFormat, schema: CsvSchema) -> Tab
     return TableChunk(batches[0]) if batches else None
 
 
-def _converting(table: CsvFormat, schema: CsvSchema) -> Any:
+def _converting(table: CsvFormat, schema: CsvSchema, *, check_utf8: bool) -> Any:
     return arrow_csv.ConvertOptions(
+        check_utf8=check_utf8,
         column_types={name: _TYPES[schema.types[name]] for name in schema.names},
         null_values=sorted(table.null_texts),
         strings_can_be_null=table.nulls is not None,

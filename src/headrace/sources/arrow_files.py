@@ -14,6 +14,7 @@ from headrace.base.optional import import_extra
 from headrace.sources.access import Access
 from headrace.sources.arrow import TableChunk
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
+from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class TableSource(ABC):
         return self._known
 
     def _list(self) -> Listing:
+        keep_freed_memory()  # here, too: this process gets the rows that workers read
         files = list_files(self._paths, self._access)
         with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:  # it mostly waits
             contents = list(threads.map(self._look, files))
@@ -209,8 +211,10 @@ def _join(first: Part, second: Part) -> Part:
 
 
 def chunk_rows(n_rows: int, n_bytes: int) -> int:
-    """How many rows make a chunk, if `n_rows` have `n_bytes`."""
-    return max(1, min(_MOST_CHUNK_ROWS, CHUNK_BYTES * n_rows // max(n_bytes, 1)))
+    """How many rows make a chunk, if `n_rows` have `n_bytes`; where there are several, they are about as long."""
+    most = max(1, min(_MOST_CHUNK_ROWS, CHUNK_BYTES * n_rows // max(n_bytes, 1)))
+    n_chunks = -(-n_rows // most)
+    return most if n_chunks <= 1 else -(-n_rows // n_chunks)
 
 
 def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Iterator[TableChunk]:
@@ -218,6 +222,7 @@ def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Itera
 
     Files may tell less than values take once they are decoded.
     """
+    keep_freed_memory()
     for batch in batches:
         n_rows = batch.num_rows
         if first_row < n_rows:

@@ -18,6 +18,7 @@ else:
     pq = import_extra("pyarrow.parquet", "arrow", "Reading Parquet")
 
 _BUFFER_BYTES = 1 << 20
+_MOST_FOR_THREADS = 0.75  # of the bytes in one column: threads, which take a column each, would wait for that one
 
 
 class ParquetReader:
@@ -40,6 +41,7 @@ class ParquetReader:
         metadata = self._file.metadata
         sizes = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         self._borders = list(itertools.accumulate(sizes, initial=0))
+        self._use_threads = get_worker_info() is None and _largest_share(metadata, columns) <= _MOST_FOR_THREADS
         self._row = self._end = 0  # the rows that come next, if nothing is sought: from `_held` first, then `_batches`
         self._held: pa.RecordBatch | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -62,10 +64,19 @@ class ParquetReader:
 
     def _seek(self, start: int, stop: int, batch_rows: int) -> None:
         first, last = self._group(start), self._group(stop - 1)
-        self._batches = self._file.iter_batches(
-            batch_rows, range(first, last + 1), self._columns, use_threads=get_worker_info() is None
-        )
+        groups = range(first, last + 1)
+        self._batches = self._file.iter_batches(batch_rows, groups, self._columns, use_threads=self._use_threads)
         self._row, self._end, self._held = self._borders[first], self._borders[last + 1], None
 
     def _group(self, row: int) -> int:
         return bisect.bisect_right(self._borders, row) - 1
+
+
+def _largest_share(metadata: pq.FileMetaData, columns: Sequence[str]) -> float:
+    """Which part of the first row group the largest of these columns is."""
+    if not metadata.num_row_groups:
+        return 1.0
+    group = metadata.row_group(0)
+    leaves = (group.column(i) for i in range(group.num_columns))
+    sizes = [leaf.total_uncompressed_size for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns]
+    return float(max(sizes, default=1) / max(sum(sizes), 1))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, BinaryIO
 
-from headrace.base.errors import MissingExtraError
 from headrace.sources.access import Access
+from headrace.sources.chunks import skip_rows
 from headrace.sources.compression import codec_by_name, is_compressed
 from headrace.sources.files import Paths, is_local, list_files, open_range, open_stream
+from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.records import SampleChunk
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, leave_out
 from headrace.sources.tar_decoders import DECODERS, Decoder, SampleDecoder
-from headrace.sources.tar_samples import Piece, RawSample, cut_archive, read_samples
+from headrace.sources.tar_samples import Piece, RawSamples, cut_archive, read_samples
 from headrace.sources.tar_window import ArchiveWindow
 
 BLOCK_BYTES = 8 << 20
@@ -70,6 +71,7 @@ class TarSource:
     def blocks(self) -> Sequence[Block]:
         """All blocks, in order; the headers of local archives are read once."""
         if self._blocks is None:
+            keep_freed_memory()  # here, too: this process gets the samples that workers read
             files = self.versions()
             with ThreadPoolExecutor(min(_THREADS, len(files) or 1)) as threads:
                 self._blocks = tuple(block for blocks in threads.map(self._cut, files) for block in blocks)
@@ -97,36 +99,35 @@ class TarSource:
         """
         # Which samples are bad shows only when they are decoded. If none may be, those before are passed over unseen.
         unseen, seen = (first_row, 0) if on_bad is None else (0, first_row)
-        good = self._good_samples(block, unseen, on_bad)
+        return skip_rows(self._chunks(block, unseen, on_bad), seen)
+
+    def _chunks(self, block: Block, first: int, on_bad: OnBad | None) -> Iterator[SampleChunk]:
         samples: list[dict[str, Any]] = []
         n_bytes = 0
-        for size, sample in itertools.islice(good, seen, None):
-            samples.append(sample)
-            n_bytes += size
-            if n_bytes >= _CHUNK_BYTES:
+        for size, more in self._good_samples(block, first, on_bad):
+            if n_bytes + size > _CHUNK_BYTES and samples:
                 yield SampleChunk(samples)
                 samples, n_bytes = [], 0
+            samples += more
+            n_bytes += size
         if samples:
             yield SampleChunk(samples)
 
-    def _good_samples(self, block: Block, first: int, on_bad: OnBad | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The samples that can be decoded, each with the size of its members."""
+    def _good_samples(
+        self, block: Block, first: int, on_bad: OnBad | None
+    ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """The samples that can be decoded, some at a time, with the size of their members."""
+        keep_freed_memory()
         decode = SampleDecoder(self._decoders)
         piece = Piece(block.start, block.stop, block.rows or 0)
         with self._open(self._by_path[block.path], block.start, block.stop) as file:
             window = ArchiveWindow(file, block.start, block.stop)
             for raw in read_samples(window, piece, first, self._max_record_bytes):
+                tell = partial(_tell, on_bad, block, raw)
                 if raw.problem is not None:
-                    _tell(on_bad, block, raw, raw.problem)
-                    continue
-                try:
-                    sample = decode(raw.key, raw.contents)
-                except MissingExtraError:
-                    raise
-                except Exception as error:  # noqa: BLE001 (whatever a decoder raises, the sample is bad)
-                    _tell(on_bad, block, raw, f"{type(error).__name__}: {error}")
-                    continue
-                yield raw.n_bytes, sample
+                    tell(0, raw.problem)
+                else:
+                    yield raw.n_bytes, decode(raw, tell)
 
     @property
     def _by_path(self) -> dict[str, FileVersion]:
@@ -154,7 +155,9 @@ class TarSource:
         ]
 
 
-def _tell(on_bad: OnBad | None, block: Block, raw: RawSample, problem: str) -> None:
-    content = next(iter(raw.contents.values()), b"")
-    where = f"{block.path}, sample {raw.key!r} at byte {raw.start}"
-    leave_out(BadRecord(where, content[:_RAW_BYTES], problem), on_bad)
+def _tell(on_bad: OnBad | None, block: Block, raw: RawSamples, i: int, problem: Exception | str) -> None:
+    """Tell what is wrong with sample `i` of these."""
+    content = raw.columns[0][i] if raw.columns else b""
+    where = f"{block.path}, sample {raw.keys[i]!r} at byte {raw.starts[i]}"
+    error = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
+    leave_out(BadRecord(where, content[:_RAW_BYTES], error), on_bad)

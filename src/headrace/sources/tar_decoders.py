@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra
+from headrace.sources.row_dicts import make_dicts
+from headrace.sources.tar_samples import RawSamples
 
 Decoder: TypeAlias = Callable[[bytes], Any]
 
@@ -73,26 +76,64 @@ DECODERS: Mapping[str, Decoder] = {
 """What `decode=True` means, by the last part of a field's name: `seg.png` is a `png`. The rest stays bytes."""
 
 
+class _Fields(NamedTuple):
+    """The names of a sample's values, the key among them, and how those of some are decoded."""
+
+    names: list[str]
+    decoders: list[tuple[str, Decoder]]
+
+
 class SampleDecoder:
     """Makes samples of the contents of members: dicts of values by field."""
 
     def __init__(self, decoders: Mapping[str, Decoder | None]) -> None:
         self._decoders = decoders
-        self._known: dict[bytes, tuple[str, Decoder | None]] = {}  # there are few fields, and many samples
+        self._known: dict[tuple[bytes, ...], _Fields] = {}  # there are few, and many samples
 
-    def __call__(self, key: bytes, contents: Mapping[bytes, bytes]) -> dict[str, Any]:
-        sample: dict[str, Any] = {"__key__": _text(key)}
-        for field, content in contents.items():
-            name, decoder = self._known.get(field) or self._find(field)
-            sample[name] = content if decoder is None else decoder(content)
-        return sample
+    def __call__(self, raw: RawSamples, tell: Callable[[int, Exception], None]) -> list[dict[str, Any]]:
+        """The samples that can be decoded; `tell` hears of the others, by their number.
 
-    def _find(self, field: bytes) -> tuple[str, Decoder | None]:
-        """The name of a field, and its decoder: that of its whole name, else of the part after the last dot."""
-        name = _text(field)
-        decoder = self._decoders.get(name, self._decoders.get(name.rpartition(".")[2]))
-        self._known[field] = name, decoder
-        return name, decoder
+        Raises:
+            MissingExtraError: a decoder needs a library that is not installed.
+        """
+        names, decoders = self._known.get(raw.fields) or self._find(raw.fields)
+        records = zip(_texts(raw.keys), *raw.columns, strict=True)
+        if len(raw.keys) > 1:
+            samples = make_dicts(names, records)
+        else:  # there may be no other with these fields
+            samples = [dict(zip(names, record, strict=True)) for record in records]
+        return _decode_all(samples, decoders, tell) if decoders else samples
+
+    def _find(self, fields: tuple[bytes, ...]) -> _Fields:
+        """A decoder is that of the whole name of a field, else of the part after the last dot."""
+        names = _texts(fields) if fields else []
+        found = {name: self._decoders.get(name, self._decoders.get(name.rpartition(".")[2])) for name in names}
+        decoders = [(name, decoder) for name, decoder in found.items() if decoder is not None]
+        self._known[fields] = _Fields(["__key__", *names], decoders)
+        return self._known[fields]
+
+
+def _decode_all(
+    samples: list[dict[str, Any]], decoders: list[tuple[str, Decoder]], tell: Callable[[int, Exception], None]
+) -> list[dict[str, Any]]:
+    good = []
+    for i, sample in enumerate(samples):
+        try:
+            for name, decode in decoders:
+                sample[name] = decode(sample[name])
+        except MissingExtraError:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever a decoder raises, the sample is bad)
+            tell(i, error)
+        else:
+            good.append(sample)
+    return good
+
+
+def _texts(names: Sequence[bytes]) -> list[str]:
+    """Names as text, all in one go."""
+    texts = _text(b"\0".join(names)).split("\0")
+    return texts if len(texts) == len(names) else list(map(_text, names))  # an odd one may have a NUL within
 
 
 def _text(name: bytes) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.sources.tar_members import walk
+from headrace.sources.tar_members import Members, walk
+from headrace.sources.tar_tables import Table, split_off_table
 from headrace.sources.tar_window import ArchiveWindow, DamagedArchiveError
 
 
@@ -21,21 +22,22 @@ class Piece(NamedTuple):
     n_samples: int
 
 
-class RawSample(NamedTuple):
-    """The members of a sample.
+class RawSamples(NamedTuple):
+    """The contents of samples that follow each other, all with the same fields.
 
     Attributes:
-        start: where its first header begins.
-        contents: by field.
+        starts: where the first header of each begins.
+        columns: the contents of each field.
         n_bytes: how long all contents are together.
-        problem: why it cannot be used, if it cannot.
+        problem: why the sample cannot be used, if it cannot; then it comes alone.
     """
 
-    key: bytes
-    start: int
-    contents: dict[bytes, bytes]
+    keys: list[bytes]
+    starts: list[int]
+    fields: tuple[bytes, ...]
+    columns: list[list[bytes]]
     n_bytes: int
-    problem: str | None
+    problem: str | None = None
 
 
 def find_key(name: bytes) -> bytes | None:
@@ -57,59 +59,120 @@ def cut_archive(window: ArchiveWindow, block_bytes: int) -> list[Piece]:
     last_key, piece_start, n_samples = None, 0, 0
     is_damaged = False
     try:
-        for name, start, _, _, _ in walk(window):
-            key = find_key(name)
-            if key is None or key == last_key:
-                continue
-            last_key = key
-            if start - piece_start >= block_bytes and n_samples:
-                pieces.append(Piece(piece_start, start, n_samples))
-                piece_start, n_samples = start, 0
-            n_samples += 1
+        for members in walk(window):
+            for name, start in zip(members.names, members.starts, strict=True):
+                key = find_key(name)
+                if key is None or key == last_key:
+                    continue
+                last_key = key
+                if start - piece_start >= block_bytes and n_samples:
+                    pieces.append(Piece(piece_start, start, n_samples))
+                    piece_start, n_samples = start, 0
+                n_samples += 1
     except DamagedArchiveError:
         is_damaged, n_samples = True, max(n_samples - 1, 0)  # the last one is not whole
     return [*pieces, Piece(piece_start, None, n_samples)] if n_samples or is_damaged else []
 
 
-def read_samples(window: ArchiveWindow, piece: Piece, first: int, most_bytes: int) -> Iterator[RawSample]:
+def read_samples(window: ArchiveWindow, piece: Piece, first: int, most_bytes: int) -> Iterator[RawSamples]:
     """The samples of a piece from number `first` on; the contents of those before are passed over.
 
     One that is wrong in some way, or has more than `most_bytes`, comes with a problem. So does the last one of a
     damaged archive, even if it lies before `first`.
     """
-    contents: dict[bytes, bytes] = {}
-    problem: str | None = None
-    last_key, sample_start, n_bytes = b"", piece.start, 0
-    n_begun = 0
-    memory, begin = b"", 0  # what was read last, and where it begins
+    grouping = _Grouping(window, piece.start, first, most_bytes)
     try:
-        for name, start, data, size, is_sparse in walk(window, piece.start, piece.stop):
+        for members in walk(window, piece.start, piece.stop):
+            for part in split_off_table(members):
+                yield from grouping.add_table(part) if isinstance(part, Table) else grouping.add(part)
+    except DamagedArchiveError as error:
+        yield grouping.sample.close(str(error))
+        return
+    yield from grouping.end()
+
+
+class _Grouping:
+    """Puts members together to samples, one after the other.
+
+    Attributes:
+        sample: the one that the next member may belong to.
+    """
+
+    def __init__(self, window: ArchiveWindow, start: int, first: int, most_bytes: int) -> None:
+        self.sample = _OpenSample(b"", start, is_wanted=False)
+        self._window = window
+        self._first = first
+        self._most_bytes = most_bytes
+        self._n_begun = 0
+
+    def add(self, members: Members) -> Iterator[RawSamples]:
+        sample = self.sample
+        for name, start, data, size in zip(*members[:4], strict=True):
             key = find_key(name)
             if key is None:
                 continue
-            if key != last_key:
-                if n_begun > first:
-                    yield RawSample(last_key, sample_start, contents, n_bytes, problem)
-                last_key, sample_start, contents, n_bytes, problem = key, start, {}, 0, None
-                n_begun += 1
-            if n_begun <= first:
-                continue
-            suffix = name[len(key) + 1 :].lower()
-            n_bytes += size
-            if is_sparse or suffix in contents or n_bytes > most_bytes:
-                problem = problem or _problem(name, is_sparse, suffix in contents, most_bytes)
-                continue
-            if data + size > begin + len(memory):
-                memory, offset = window.hold(data, size)
-                begin = data - offset
-            contents[suffix] = content = memory[data - begin : data - begin + size]
-            if len(content) < size:
-                raise DamagedArchiveError(f"the archive ends at byte {data + len(content)}, in the middle of a member")
-    except DamagedArchiveError as error:
-        yield RawSample(last_key, sample_start, contents, n_bytes, str(error))
-        return
-    if n_begun > first:
-        yield RawSample(last_key, sample_start, contents, n_bytes, problem)
+            if key != sample.key:
+                yield from self.end()
+                self._n_begun += 1
+                self.sample = sample = _OpenSample(key, start, is_wanted=self._n_begun > self._first)
+            if sample.is_wanted:
+                sample.add(self._window, name, data, size, members.is_sparse, self._most_bytes)
+
+    def add_table(self, table: Table) -> Iterator[RawSamples]:
+        if sum(table.members.sizes) > self._most_bytes:  # some of the samples may have more, too
+            yield from self.add(table.members)
+            return
+        yield from self.end()
+        unwanted = max(0, self._first - self._n_begun)
+        self._n_begun += len(table.keys)
+        self.sample = _OpenSample(b"", table.members.starts[-1], is_wanted=False)
+        if unwanted < len(table.keys):
+            yield _read_table(self._window, table.rest(unwanted))
+
+    def end(self) -> Iterator[RawSamples]:
+        if self.sample.is_wanted:
+            yield self.sample.close()
+
+
+class _OpenSample:
+    """A sample that more members may belong to."""
+
+    def __init__(self, key: bytes, start: int, *, is_wanted: bool) -> None:
+        self.key = key
+        self.is_wanted = is_wanted
+        self._start = start
+        self._contents: dict[bytes, bytes] = {}
+        self._n_bytes = 0
+        self._problem: str | None = None
+
+    def add(self, window: ArchiveWindow, name: bytes, data: int, size: int, is_sparse: bool, most_bytes: int) -> None:
+        """Read a member, unless there is a problem.
+
+        Raises:
+            DamagedArchiveError: the archive ends before the member does.
+        """
+        field = name[len(self.key) + 1 :].lower()
+        self._n_bytes += size
+        if is_sparse or field in self._contents or self._n_bytes > most_bytes:
+            self._problem = self._problem or _problem(name, is_sparse, field in self._contents, most_bytes)
+            return
+        self._contents[field] = content = window.get(data, size)
+        if len(content) < size:
+            raise DamagedArchiveError(f"the archive ends at byte {data + len(content)}, in the middle of a member")
+
+    def close(self, problem: str | None = None) -> RawSamples:
+        columns = [[content] for content in self._contents.values()]
+        fields = tuple(self._contents)
+        return RawSamples([self.key], [self._start], fields, columns, self._n_bytes, problem or self._problem)
+
+
+def _read_table(window: ArchiveWindow, table: Table) -> RawSamples:
+    _, starts, datas, sizes, _ = table.members
+    memory, offset = window.hold(datas[0], 0)
+    begin = datas[0] - offset
+    contents = [memory[data - begin : data - begin + size] for data, size in zip(datas, sizes, strict=True)]
+    n = len(table.fields)
+    return RawSamples(table.keys, starts[::n], table.fields, [contents[i::n] for i in range(n)], sum(sizes))
 
 
 def _problem(name: bytes, is_sparse: bool, is_double: bool, most_bytes: int) -> str:

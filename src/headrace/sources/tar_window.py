@@ -33,11 +33,15 @@ class ArchiveWindow:
     def get(self, start: int, size: int) -> bytes:
         """The `size` bytes from `start` on, which must not lie before the last ones asked for; fewer at the end."""
         offset = start - self._begin
-        end = offset + size
-        if end > len(self._memory):
+        missing = offset + size - len(self._memory)
+        if missing <= 0:
+            return self._memory[offset : offset + size]
+        if offset < len(self._memory):  # no more than is missing, since all would be copied
+            reached = self._begin + len(self._memory)
+            self._begin, self._memory = start, self._memory[offset:] + self._read(reached, missing)
+        else:
             self._move(start, size)
-            return self._memory[:size]
-        return self._memory[offset:end]
+        return self._memory[:size]
 
     def hold(self, start: int, size: int) -> tuple[bytes, int]:
         """What is in memory, with at least `size` bytes from `start` on (fewer at the end), and where in it that is.

@@ -34,13 +34,18 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
         packed = _pack_nested(batch) if batch and type(batch[0]) is list else _pack(batch, allocate)
         if packed is not batch:
             return packed
-    if kind is dict and len(batch) <= _MOST_FIELDS:
-        named = {name: _pack(field, allocate) for name, field in batch.items()}
-        return named if any(named[name] is not batch[name] for name in named) else batch
     if kind in (list, tuple) and len(batch) <= _MOST_FIELDS:
-        fields = [_pack(field, allocate) for field in batch]
+        fields = [_pack_fields(field, allocate) for field in batch]
         return kind(fields) if any(a is not b for a, b in zip(fields, batch, strict=True)) else batch
-    return batch
+    return _pack_fields(batch, allocate)
+
+
+def _pack_fields(fields: Any, allocate: Allocate) -> Any:
+    """The same, packed if it is a list of `str` or `bytes`, or a dict that has some."""
+    if type(fields) is not dict or len(fields) > _MOST_FIELDS:
+        return _pack(fields, allocate)
+    packed = {name: _pack(field, allocate) for name, field in fields.items()}
+    return packed if any(packed[name] is not fields[name] for name in packed) else fields
 
 
 def pack_batches(batches: list[Any], allocate: Allocate) -> Any:
