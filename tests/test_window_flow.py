@@ -15,6 +15,7 @@ from headrace.engines.worker import Worker
 from headrace.order.shard import Shard
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Block
+from headrace.sources.text import SplitChunk
 from headrace.streams.course import WindowCourse
 from headrace.streams.recipe import Recipe
 from headrace.streams.shares import Loading
@@ -45,6 +46,16 @@ class Lists:
         return {}
 
 
+class Texts(Lists):
+    """The same as lines of text, in chunks of two, which nobody collates: they are sent as they are."""
+
+    def read(self, block, first_row=0, on_bad=None):
+        self.read_blocks.append(block.start)
+        rows = self.lists[block.start][first_row:]
+        for chunk in (rows[i : i + 2] for i in range(0, len(rows), 2)):
+            yield SplitChunk("".join(f"{row}\n" for row in chunk), "\n", len(chunk), "value")
+
+
 class BusyEngine(HandDrivenEngine):
     """Workers that are busy while nobody waits. Each does its tasks in order, but any of them may be the next."""
 
@@ -61,9 +72,9 @@ class BusyEngine(HandDrivenEngine):
         return {task.keys.share.window for task in self._in_flight.values()}
 
 
-def run(lists, engine, *, size, drop_last=False, place=(0, 0)):
+def run(source, engine, *, size, drop_last=False, place=(0, 0)):
     """The flow of some windows, its engine started, and its progress."""
-    recipe = Recipe(Lists(lists))
+    recipe = Recipe(source, draws_in_collate=not isinstance(source, Texts))
     job = Job(
         dataset=None,
         iterable=False,
@@ -109,27 +120,32 @@ def numbered(lengths):
     drop_last=st.booleans(),
     workers=st.integers(1, 4),
     rows_at_once=st.sampled_from([1, 3, 8, 4096]),
+    is_text=st.booleans(),
     random=st.randoms(use_true_random=False),
 )
 def test_any_order_of_completion_gives_the_batches_of_one_reader(
-    lengths, size, drop_last, workers, rows_at_once, random
+    lengths, size, drop_last, workers, rows_at_once, is_text, random
 ):
+    def source():
+        return Texts(numbered(lengths)) if is_text else Lists(numbered(lengths))
+
+    rows = [str(i) if is_text else i for i in range(sum(lengths))]
     drop_last = drop_last and size is not None
     engine = BusyEngine(random.choice, workers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_flow, "_ROWS_AT_ONCE", rows_at_once)
-        flow, progress = run(numbered(lengths), engine, size=size, drop_last=drop_last)
+        flow, progress = run(source(), engine, size=size, drop_last=drop_last)
         seen, places, most_open = [], [], 0
         for batch in flow:
             seen.append(batch)
             places.append(progress.place)
             most_open = max(most_open, len(engine.open_windows()))
-        assert seen == batches_of(list(range(sum(lengths))), size, drop_last)
+        assert seen == batches_of(rows, size, drop_last)
         assert most_open <= WINDOWS_AHEAD * workers
         assert progress.batches == len(seen)
         assert list(flow) == []  # and stays ended
         for at in random.sample(range(len(seen)), min(3, len(seen))):
             rest, _ = run(
-                numbered(lengths), BusyEngine(random.choice, workers), size=size, drop_last=drop_last, place=places[at]
+                source(), BusyEngine(random.choice, workers), size=size, drop_last=drop_last, place=places[at]
             )
             assert list(rest) == seen[at + 1 :]

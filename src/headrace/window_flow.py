@@ -2,33 +2,35 @@
 
 A worker reads a window, transforms its rows, and tells how many there are. From the sum of all windows before, it is
 known then where the borders of the batches fall. The worker makes all batches that lie within its window; the few rows
-before the first border and after the last one are sent as they are, and joined here with those of the neighbours.
+before the first border and after the last one are sent as they are, and joined here with those of the neighbours. So
+what it has sent can be given out at once, in the order in which it was asked for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
-from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task
+from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, opened
 from headrace.base.progress import Progress
 from headrace.engines.engine import Engine, Timekeeper
 from headrace.sources.source import Chunk
 from headrace.streams.messages import (
-    BatchesCut,
     Counted,
     CountRows,
     CutBatches,
     JoinBatch,
     ReadWindow,
-    SendEdges,
+    SendRows,
     Span,
     WindowRead,
 )
-from headrace.streams.open_window import Account, Due, OpenWindow, Rest
+from headrace.streams.open_window import LOST, Account, Due, OpenWindow, Rest
 from headrace.streams.rows import JoinedRows
+from headrace.streams.text import TextBatches
 from headrace.streams.windows import Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
@@ -92,8 +94,12 @@ class WindowFlow:
         self._number = 0
         self._n_planned = progress.batches  # batches up to the last window that was cut
         self._planned_rest = 0  # rows that are left over of all windows that were cut
-        self._rest: list[Rest] = []  # and those of them that have arrived, for the next batch
+        self._n_due = progress.batches  # batches that have arrived
+        self._rest: list[Rest] = []  # and rows for the next one
         self._due: deque[Due] = deque()
+        self._batches: deque[Any] | TextBatches = deque()  # of what was due last; some may be `LOST`
+        self._places: Iterator[tuple[int, int]] = iter(())
+        self._spans: Iterator[tuple[Span, ...]] = iter(())
         self._untold: tuple[BadSample, ...] = ()
         self._error: Exception | None = None
         self._windows_ended = False
@@ -113,24 +119,35 @@ class WindowFlow:
             Exception: what reading or the user's code raised, after all batches before it; the epoch is over then.
             StopIteration: the epoch is over.
         """
+        progress = self._progress
         while True:
-            try:
-                self._wait()
-                due = self._due.popleft() if self._due else None
-                self._tell(self._untold if due is None else due.bad)
-            except BaseException:
-                self.abandon()  # what is left does not fit together any more
-                raise
-            if due is None:
+            while self._batches:
+                batch = self._batches.popleft()
+                progress.batches += 1
+                progress.place = next(self._places)
+                if self._account is not None:
+                    self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
+                if batch is not LOST:
+                    return batch
+            if not self._go_on():
                 self._end()
                 raise StopIteration
-            self._progress.give(self._progress.batches)
-            self._progress.place = due.place
-            if self._account is not None:
-                self._account.give(self.latest, due.spans, is_lost=due.is_lost)
-            if not due.is_lost:
-                self._work_ahead()
-                return due.batch
+
+    def _go_on(self) -> bool:
+        """Begin with the batches that are due next; False if there are none left."""
+        try:
+            self._wait()
+            if not self._due:
+                self._tell(self._untold)
+                return False
+            due = self._due.popleft()
+            self._batches, self._places, self._spans = due.batches(), due.places, due.spans
+            self._tell(due.bad)
+        except BaseException:
+            self.abandon()  # what is left does not fit together any more
+            raise
+        self._work_ahead()
+        return True
 
     def _wait(self) -> None:
         """See that a batch is due, unless there is none left."""
@@ -147,7 +164,7 @@ class WindowFlow:
                 self._collect()
 
     def _work_ahead(self) -> None:
-        """Keep the workers busy while the loop is at work on the batch that it gets now."""
+        """Keep the workers busy while the loop is at work on the batches that it gets now."""
         if self._engine.works_ahead and not self._windows_ended and self._error is None:
             try:
                 self.submit_tasks()
@@ -174,9 +191,13 @@ class WindowFlow:
         return min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
 
     def _ask(self, window: OpenWindow, keys: Any) -> None:
-        self._asked[self._number] = (window, window.n_asked)
-        window.n_asked += 1
-        self._submit(keys, window.lane)
+        part = len(window.asked)
+        window.asked.append(keys)
+        if window.text is None:
+            self._asked[self._number] = (window, part)
+            self._submit(keys, window.lane)
+        else:
+            window.answers[part] = Finished(-1, window.text.answer(keys))
 
     def _submit(self, keys: Any, lane: int) -> int:
         self._in_flight[lane] += 1
@@ -190,7 +211,7 @@ class WindowFlow:
         Raises:
             Exception: what reading raised.
         """
-        answers: list[Counted] = [self._value(outcome) for outcome in self._call(requests)]
+        answers: list[Counted] = [self._value(opened(outcome)) for outcome in self._call(requests)]
         return answers
 
     def _call(self, requests: Sequence[Any]) -> list[Outcome]:
@@ -213,13 +234,15 @@ class WindowFlow:
             return
         window, part = self._asked.pop(outcome.number)
         self._in_flight[window.lane] -= 1
+        if not part:
+            outcome = opened(outcome)
+            if not isinstance(outcome, Failed):
+                self._note_read(window, outcome.batch if isinstance(outcome, Finished) else WindowRead(0))
+        window.answers[part] = outcome
         self._note_time(window, part, outcome)
-        if part or isinstance(outcome, Failed):
-            window.parts[part] = outcome
-            return
-        read = outcome.batch if isinstance(outcome, Finished) else WindowRead(0)
-        window.n_rows = max(read.n_rows, window.first)
-        window.bad = () if window.first else outcome.bad  # else they were told in another life
+
+    def _note_read(self, window: OpenWindow, read: WindowRead) -> None:
+        window.n_rows, window.text = max(read.n_rows, window.first), read.text
         self._windows_ended = self._windows_ended or read.is_last
         if self._note_rows is not None:
             self._note_rows(window.share, read.n_rows)
@@ -236,28 +259,25 @@ class WindowFlow:
         for window in self._open:
             if window.n_rows is None:
                 break
-            n = window.n_rows - window.first
-            if window.n_asked > 1 or not n:
-                continue
-            missing = -self._planned_rest % self._size
-            window.head = window.first + min(missing, n) if self._planned_rest else window.first
-            window.end = window.n_rows - (window.n_rows - window.head) % self._size
-            window.first_batch = self._n_planned + (1 if window.head > window.first and missing <= n else 0)
-            self._n_planned += (self._planned_rest + n) // self._size
-            self._planned_rest = (self._planned_rest + n) % self._size
-            self._ask_for_batches(window)
+            if len(window.asked) == 1 and window.n_rows > window.first:
+                self._cut(window, window.n_rows)
         self._engine.flush()
 
-    def _ask_for_batches(self, window: OpenWindow) -> None:
-        for start in range(window.head, window.end, self._at_once):
-            stop = min(start + self._at_once, window.end)
-            number = window.first_batch + (start - window.head) // self._size
+    def _cut(self, window: OpenWindow, n_rows: int) -> None:
+        """Ask for the rows that complete the batch before, for all whole batches, and for what is left over."""
+        head = min(window.first + -self._planned_rest % self._size, n_rows)
+        tail = n_rows - (n_rows - head) % self._size
+        if head > window.first:
+            self._ask(window, SendRows(window.share, window.first, head))
+        number = self._n_planned + (self._planned_rest + head - window.first) // self._size
+        at_once = n_rows if window.text else max(1, _ROWS_AT_ONCE * self._row_length // self._size) * self._size
+        for start in range(head, tail, at_once):
+            stop = min(start + at_once, tail)
             self._ask(window, CutBatches(window.share, start, stop, self._size, number))
-        self._ask(window, SendEdges(window.share, window.first, window.head, window.end))
-
-    @property
-    def _at_once(self) -> int:
-        return max(1, _ROWS_AT_ONCE * self._row_length // self._size) * self._size
+            number += (stop - start) // self._size
+        self._ask(window, SendRows(window.share, tail, n_rows, is_last=True))
+        n = self._planned_rest + n_rows - window.first
+        self._n_planned, self._planned_rest = self._n_planned + n // self._size, n % self._size
 
     def _collect(self) -> None:
         """Take what has arrived, in order; an error comes after all batches before it."""
@@ -269,82 +289,60 @@ class WindowFlow:
     def _collect_windows(self) -> None:
         while self._open:
             window = self._open[0]
-            if 0 in window.parts:  # it could not be read
-                self._value(window.parts[0])
-            if window.n_rows is None:
+            while window.n_taken in window.answers:
+                self._take(window, window.asked[window.n_taken], window.answers.pop(window.n_taken))
+            if window.n_taken < len(window.asked):
                 return
-            self._untold, window.bad = (*self._untold, *window.bad), ()
-            if window.n_asked > 1:
-                if window.n_asked - 1 not in window.parts:
-                    if not self._collect_early(window):
-                        return
-                    continue
-                self._finish(window)
             self._open.popleft()
 
-    def _collect_early(self, window: OpenWindow) -> bool:
-        """Take the next part of a window that has not come as a whole, if its beginning is not to be joined."""
-        part = window.n_given + 1
-        if window.head != window.first or self._rest or part not in window.parts:
-            return False
-        self._take_batches(window, window.parts.pop(part))
-        return True
+    def _take(self, window: OpenWindow, request: Any, outcome: Outcome) -> None:
+        """Take the next answer of a window."""
+        window.n_taken += 1
+        match request:
+            case CutBatches(share, start, stop, size):
+                ends = range(start + size, stop + 1, size)
+                spans = ((Span(share, end - size, end),) for end in ends)
+                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans)
+            case SendRows(share, start, stop) if start < stop:
+                self._rest.append(Rest(Span(share, start, stop), self._value(opened(outcome))))
+                if self._n_resting() == self._size:
+                    self._make_joined((window.index, stop))
+            case ReadWindow():
+                untold = self._untold
+                self._value(outcome)
+                self._untold = untold if window.first else self._untold  # what is bad was told in another life
 
-    def _finish(self, window: OpenWindow) -> None:
-        head, tail = self._value(window.parts.pop(window.n_asked - 1)) or (None, None)
-        share = window.share
-        if window.head > window.first:
-            self._rest.append(Rest(Span(share, window.first, window.head), head))
-            if sum(span.stop - span.start for span, _ in self._rest) == self._size:
-                self._make_joined(window.first_batch - 1, (window.index, window.head))
-        while window.n_given + 1 < window.n_asked - 1:
-            self._take_batches(window, window.parts.pop(window.n_given + 1))
-        if window.end < (window.n_rows or 0):
-            self._rest.append(Rest(Span(share, window.end, window.n_rows or 0), tail))
+    def _n_resting(self) -> int:
+        return sum(span.stop - span.start for span, _ in self._rest)
 
-    def _take_batches(self, window: OpenWindow, outcome: Outcome) -> None:
-        """Give out what a worker has made of the next part of a window."""
-        row = window.head + window.n_given * self._at_once
-        stop = min(row + self._at_once, window.end)
-        window.n_given += 1
-        batches, lost = self._batches(outcome, (stop - row) // self._size)
-        for number, start in enumerate(range(row, stop, self._size)):
-            span = Span(window.share, start, start + self._size)
-            is_lost = number in lost
-            self._put(None if is_lost else next(batches), (window.index, span.stop), (span,), is_lost=is_lost)
-
-    def _make_joined(self, number: int, place: tuple[int, int]) -> None:
+    def _make_joined(self, place: tuple[int, int]) -> None:
         rest, self._rest = self._rest, []
         spans = tuple(span for span, _ in rest)
         rows = [rows for _, rows in rest if rows is not None]
         if len(rows) == len(rest):
-            outcome = self._join(JoinedRows(rows), self._progress.epoch, number)
-            value = self._value(outcome)
-            batches = [value] if isinstance(outcome, Finished) else []
+            outcome = self._join(JoinedRows(rows), self._progress.epoch, self._n_due)
+            if isinstance(outcome, Finished):
+                outcome = outcome._replace(batch=[outcome.batch])
         else:
-            [outcome] = self._call([JoinBatch(spans, number)])
-            batches = list(self._batches(outcome, 1)[0])
-        self._put(batches[0] if batches else None, place, spans, is_lost=not batches)
+            [outcome] = self._call([JoinBatch(spans, self._n_due)])
+        self._put(outcome, 1, iter((place,)), iter((spans,)))
 
-    def _batches(self, outcome: Outcome, n_asked: int) -> tuple[Iterator[Any], Collection[int]]:
-        """The batches that a worker has made of so many, and the places of those that it left out."""
-        value = self._value(outcome)
-        if value is None:
-            return iter(()), range(n_asked)
-        return (iter(value.batches), value.lost) if isinstance(value, BatchesCut) else (iter(value), ())
-
-    def _put(self, batch: Any, place: tuple[int, int], spans: tuple[Span, ...], *, is_lost: bool) -> None:
-        self._due.append(Due(batch, place, spans, is_lost, self._untold))
-        self._untold = ()
+    def _put(
+        self, outcome: Outcome, n: int, places: Iterator[tuple[int, int]], spans: Iterator[tuple[Span, ...]]
+    ) -> None:
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad)))
+        self._n_due, self._untold = self._n_due + n, ()
 
     def _make_last(self) -> None:
         """Make a batch of the rows that are left over at the end."""
         if self._drop_last:
             self._rest = []
         if self._drops_rest:
-            self._shorten_rest(sum(span.stop - span.start for span, _ in self._rest) % self._row_length)
+            self._shorten_rest(self._n_resting() % self._row_length)
         if self._rest:
-            self._make_joined(self._n_planned, (self._next_index, 0))
+            self._make_joined((self._next_index, 0))
 
     def _shorten_rest(self, surplus: int) -> None:
         while surplus:
@@ -378,6 +376,7 @@ class WindowFlow:
         self._open.clear()
         self._rest.clear()
         self._due.clear()
+        self._batches = deque()
         self._asked.clear()
         self._called.clear()
 

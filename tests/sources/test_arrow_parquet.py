@@ -102,6 +102,22 @@ def test_two_readers_at_once_do_not_share_a_position(numbers):
     assert [*first.rows(), *second.rows()] == expected[: blocks[1].stop]
 
 
+def test_threads_decode_columns_unless_one_is_nearly_all(tmp_path, monkeypatch):
+    table = pa.table({"a": range(1000), "b": range(1000), "data": [bytes([i % 256]) * (50 + i) for i in range(1000)]})
+    pq.write_table(table, tmp_path / "x.parquet", use_dictionary=False, compression="none")
+    asked = []
+    plain = pq.ParquetFile.iter_batches
+
+    def iter_batches(*args, **options):
+        asked.append(options["use_threads"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_batches)
+    for columns in (["a", "b"], ["a"], None):
+        all_rows(ParquetSource(tmp_path / "x.parquet", columns=columns))
+    assert asked == [True, False, False]
+
+
 def test_only_the_columns_asked_for_come_in_the_order_asked_for(numbers):
     path, expected = numbers
     source = ParquetSource(path, columns=["name", "id"])

@@ -19,7 +19,7 @@ from headrace.sources.file_source import FileOptions
 from headrace.sources.line_source import LineSource
 from headrace.sources.lines import LineEnds, SegmentReader
 from headrace.sources.source import FileVersion
-from headrace.sources.text import TextSource, WholeTextSource, WordSource
+from headrace.sources.text import SplitChunk, TextSource, WholeTextSource, WordSource, split_text
 from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
 
 CUT = ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "latin-1", "cp037", "shift_jis", "gb18030"]
@@ -279,3 +279,22 @@ class TestLongLines:
         reader = SegmentReader(stream, 0, None, LineEnds(b"\n"), 1 << 21, pytest.fail, 1 << 10)
         assert b"".join(segment.content for segment in reader) == stream.getvalue()
         assert stream.reads < 20
+
+
+class TestUnsplitRows:
+    """Some rows of a text, without splitting it all."""
+
+    @given(st.text("ab \n", max_size=20), st.data())
+    def test_lines(self, text, data):
+        self.check(text, "\n", plain_lines(text), data)
+
+    @given(st.text("ab \n\t\x1c", max_size=20), st.data())
+    def test_words(self, text, data):
+        self.check(text, None, text.split(), data)
+
+    def check(self, text, separator, rows, data):
+        chunk = SplitChunk(text, separator, len(rows), "text")
+        start = data.draw(st.integers(0, len(rows)))
+        stop = data.draw(st.integers(start, len(rows)))
+        assert split_text(text, separator) == rows
+        assert split_text(chunk.text(start, stop), separator) == rows[start:stop]

@@ -12,6 +12,26 @@ from headrace import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, r
 from tests.sources.archives import tar_bytes
 
 
+@pytest.mark.parametrize("read", [read_text, read_jsonl, read_csv, read_tar, read_parquet, read_arrow])
+@pytest.mark.parametrize("paths", [5, None, b"a.txt", ["a.txt", 5]])
+def test_what_is_no_path(read, paths):
+    if read in (read_parquet, read_arrow):
+        pytest.importorskip("pyarrow")
+    with pytest.raises(TypeError, match=r"paths must be a path or address, or a list of them, got (5|None|b'a\.txt')"):
+        read(paths)
+
+
+def test_paths_may_come_from_an_iterator(tmp_path):
+    (tmp_path / "a").write_text("x")
+    stream = read_text(tmp_path / name for name in ["a"])
+    assert list(stream) == list(stream) == ["x"]
+
+
+def test_what_is_no_database():
+    with pytest.raises(TypeError, match=r"dsn must be a path, .* got 5"):
+        read_sql(5, "SELECT 1")
+
+
 def test_text(tmp_path):
     (tmp_path / "a.txt").write_bytes("eins\nzwölf\n".encode("latin-1"))
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"drei"))
@@ -63,6 +83,7 @@ def test_sql(tmp_path):
         connection.executemany("INSERT INTO t VALUES (?, ?)", [(i, str(i)) for i in range(5)])
     expected = [{"id": i, "s": str(i)} for i in range(5)]
     assert list(read_sql(str(path), "SELECT * FROM t ORDER BY id")) == expected
+    assert list(read_sql(path, "SELECT * FROM t ORDER BY id")) == expected
     assert list(read_sql(f"sqlite:///{path}", "SELECT * FROM t", "id", block_rows=2)) == expected
 
 

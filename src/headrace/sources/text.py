@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import final
 
 import numpy as np
 
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.file_source import FileSource, bad_record
-from headrace.sources.line_source import LineSource, split_lines
+from headrace.sources.line_source import LineSource
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad, leave_out
 
 
@@ -17,12 +17,13 @@ class SplitChunk:
     """A text that is split when its rows are wanted. It forgets them with the last one: so they stay in the cache.
 
     Args:
-        n_rows: how many rows `split` makes of it.
+        separator: of its rows; see `split_text`.
+        n_rows: how many rows it has.
     """
 
-    def __init__(self, text: str, split: Callable[[str], list[str]], n_rows: int, column: str) -> None:
-        self._text = text
-        self._split = split
+    def __init__(self, text: str, separator: str | None, n_rows: int, column: str) -> None:
+        self.whole = text
+        self.separator = separator
         self._n_rows = n_rows
         self._column = column
         self._rows: list[str] | None = None
@@ -36,10 +37,48 @@ class SplitChunk:
         return ValueChunk(rows[start:stop], self._column)
 
     def rows(self) -> list[str]:
-        return self._split(self._text) if self._rows is None else self._rows
+        return split_text(self.whole, self.separator) if self._rows is None else self._rows
 
     def columns(self) -> dict[str, list[str]]:
         return {self._column: self.rows()}
+
+    def text(self, start: int, stop: int) -> str:
+        """What `split_text` makes the rows [start, stop) of. It is the quicker, the nearer they are to an end."""
+        if start == stop:
+            return ""
+        text = _without_first(self.whole, self.separator, start, self._n_rows - start)
+        return _without_last(text, self.separator, self._n_rows - stop, stop - start)
+
+
+def split_text(text: str, separator: str | None) -> list[str]:
+    """The rows of a text: what stands between separators, or if None, between white space.
+
+    What stands behind the last separator is one too, unless it is empty.
+    """
+    rows = text.split(separator)
+    if separator is not None and not rows[-1]:
+        del rows[-1]
+    return rows
+
+
+def _without_first(text: str, separator: str | None, n: int, n_left: int) -> str:
+    """A text without its first rows; as many strings are made as there are rows on the smaller side."""
+    if n <= n_left:
+        return text.split(separator, n)[n] if n else text
+    rows = text.rsplit(separator, n_left + _is_ended(text, separator))[1:]
+    return (separator or " ").join(rows)
+
+
+def _without_last(text: str, separator: str | None, n: int, n_left: int) -> str:
+    if n <= n_left:
+        return text.rsplit(separator, n + _is_ended(text, separator))[0] + (separator or "") if n else text
+    rows = text.split(separator, n_left)[:n_left]
+    return (separator or " ").join(rows) + (separator or "")
+
+
+def _is_ended(text: str, separator: str | None) -> bool:
+    """Whether a separator stands behind the last row, too."""
+    return separator is not None and text.endswith(separator)
 
 
 @final
@@ -53,7 +92,7 @@ class TextSource(LineSource):
             if lines.text is None:
                 yield ValueChunk(lines.good, "text")
             else:
-                yield SplitChunk(lines.text, split_lines, lines.count, "text")
+                yield SplitChunk(lines.text, "\n", lines.count, "text")
 
 
 @final
@@ -67,7 +106,7 @@ class WordSource(LineSource):
         for lines in self._lines(block, on_bad):
             text = "\n".join(lines.good) if lines.text is None else lines.text
             if text.isascii():
-                yield SplitChunk(text, str.split, _count_words(text), "word")
+                yield SplitChunk(text, None, _count_words(text), "word")
             else:
                 yield ValueChunk(text.split(), "word")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,14 @@ from headrace.streams.messages import (
     CutBatches,
     JoinBatch,
     ReadWindow,
-    SendEdges,
+    SendRows,
     WindowRead,
 )
 from headrace.streams.reading import ReadRows, WindowReader
 from headrace.streams.recipe import Recipe
 from headrace.streams.rows import JoinedRows, ObjectRows
 from headrace.streams.steps import BadRow
+from headrace.streams.text import text_of
 from headrace.streams.tokens import Tokens
 from headrace.streams.windows import Share
 
@@ -58,6 +59,8 @@ class WindowFetcher:
         self._on_bad = on_bad
         self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
+        makes_lists = not (is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
+        self._keeps_strings = makes_lists and _keeps_strings(collate)
 
     def fetch(self, keys: Any) -> Any:
         match keys:
@@ -65,10 +68,11 @@ class WindowFetcher:
                 return self._read(share)
             case CutBatches(share, start, stop, size, number):
                 return self._cut(self._rows(share), start, stop, size, (share.window.epoch, number))
-            case SendEdges(share, first, head, tail):
+            case SendRows(share, start, stop, is_last):
                 rows = self._rows(share)
-                self._kept.pop(_identity(share), None)
-                return self._sendable(rows.slice(first, head), rows.slice(tail, len(rows)))
+                if is_last:
+                    del self._kept[_identity(share)]
+                return self._sendable(rows.slice(start, stop))
             case CountRows():
                 return self._count(keys)
             case JoinBatch(spans, number):
@@ -85,8 +89,10 @@ class WindowFetcher:
         if self._on_bad is not None and not share.is_again:
             for row, reason in read.bad:
                 self._on_bad(row, reason)
-        self._keep(share, read.rows)
-        return WindowRead(len(read.rows), read.is_last)
+        text = text_of(read.rows) if self._keeps_strings else None
+        if text is None:
+            self._keep(share, read.rows)
+        return WindowRead(len(read.rows), read.is_last, text)
 
     def _count(self, request: CountRows) -> Counted:
         try:
@@ -111,9 +117,9 @@ class WindowFetcher:
         epoch, number = first
         batches: list[Any] = []
         lost = []
-        for i, row in enumerate(range(start, stop, size)):
+        for i, samples in enumerate(self._samples(rows.slice(start, stop), size)):
             try:
-                batches.append(self.collate(rows.slice(row, row + size), epoch, number + i))
+                batches.append(self._make(samples, epoch, number + i))
             except Exception as error:
                 if self._on_bad is None:
                     raise
@@ -123,32 +129,40 @@ class WindowFetcher:
 
     def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
         """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
+        [samples] = self._samples(rows, len(rows))
+        return self._make(samples, epoch, number)
+
+    def _make(self, samples: Any, epoch: int, number: int) -> Any:
+        if not self._recipe.draws_in_collate:
+            return self._collate(samples)
 
         def make() -> Any:
             self._randomness.enter_batch()
             return self._collate(samples)
 
-        samples = self._samples(rows)
-        if not self._recipe.draws_in_collate:
-            return self._collate(samples)
         return self._randomness.make(Place(epoch, number + _BATCHES_FROM, 0), make)
 
-    def _samples(self, rows: Chunk) -> Any:
-        """What is collated."""
-        if self._recipe.packing is not None:
-            rows = ObjectRows(self._recipe.packing.rows(rows))
+    def _samples(self, rows: Chunk, size: int) -> Iterable[Any]:
+        """What is collated: for each batch of `size` rows."""
+        packing = self._recipe.packing
+        if packing is not None:
+            rows, size = ObjectRows(packing.rows(rows)), -(-size // packing.length)
         if self._is_single:
-            return rows.rows()[0]
-        return _own_columns(rows) if self._recipe.as_columns else rows.rows()
+            return rows.rows()
+        starts = range(0, len(rows), size)
+        if self._recipe.as_columns:  # whose types may depend on which rows there are
+            return (_own_columns(rows.slice(start, min(start + size, len(rows)))) for start in starts)
+        objects = rows.rows()  # of all batches at once, which is much quicker
+        return (objects[start : start + size] for start in starts)
 
-    def _sendable(self, head: Chunk, tail: Chunk) -> tuple[Chunk, Chunk] | None:
+    def _sendable(self, rows: Chunk) -> Chunk | None:
         """What can be sent to another process, whatever library the rows come from; None if nothing can."""
-        edges = self._plain(head), self._plain(tail)
+        plain = self._plain(rows)
         try:
-            pickle.dumps(edges)
+            pickle.dumps(plain)
         except Exception:  # noqa: BLE001 (whatever the rows raise)
             return None
-        return edges
+        return plain
 
     def _plain(self, rows: Chunk) -> Chunk:
         if self._recipe.packing is not None:
@@ -164,3 +178,12 @@ def _own_columns(rows: Chunk) -> dict[str, Any]:
     """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
     columns = rows.columns()
     return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
+
+
+def _keeps_strings(collate: Callable[[Any], Any]) -> bool:
+    """Whether a list of strings is collated to itself, by a function that draws no random numbers."""
+    strings = ["some", "strings"]
+    try:
+        return collate(strings) is strings
+    except Exception:  # noqa: BLE001 (whatever it raises for strings)
+        return False

@@ -21,10 +21,13 @@ class WindowRead(NamedTuple):
 
     Attributes:
         is_last: whether the data ended in this window.
+        text: the rows themselves, if they are strings that still lie in a text, and make lists of strings: a text is
+            sent in a tenth of the time that its rows take, and nothing more has to be asked for.
     """
 
     n_rows: int
     is_last: bool = False
+    text: Any = None
 
 
 class CountRows(NamedTuple):
@@ -86,16 +89,17 @@ class BatchesCut(NamedTuple):
     lost: tuple[int, ...] = ()
 
 
-class SendEdges(NamedTuple):
-    """Send the rows from `first` to `head` and those from `tail` on as they are, and forget the window.
+class SendRows(NamedTuple):
+    """Send the rows from `start` to `stop` of a window as they are. The answer is None if they cannot be sent.
 
-    The answer is a pair, or None if they cannot be sent.
+    Attributes:
+        is_last: whether the window can be forgotten then.
     """
 
     share: Share
-    first: int
-    head: int
-    tail: int
+    start: int
+    stop: int
+    is_last: bool = False
 
     def where(self) -> str:
         return f"the first or last rows of {self.share.window.where()}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from headrace.base.messages import BadSample, Outcome
+from headrace.base.messages import BadSample, Failed, Finished, Outcome, opened
 from headrace.sources.source import Chunk
-from headrace.streams.messages import Span
+from headrace.streams.messages import BatchesCut, Span
+from headrace.streams.text import Text, TextBatches
 from headrace.streams.windows import Share
+
+LOST: Final = object()
+"""Stands where a batch would be that raised, and is left out."""
 
 
 class Account(Protocol):
@@ -30,12 +35,10 @@ class OpenWindow:
         index: its number among those of this rank.
         first: the row that it begins with; the ones before were given in another life.
         n_rows: None until the worker has told.
-        bad: what was left out of it.
-        parts: what the worker has sent so far, by the order in which it was asked for.
-        n_asked: how many parts were asked for.
-        head: the first row after those that are joined with rows of other windows.
-        end: the first row after the last whole batch.
-        first_batch: the number of the batch that begins at `head`.
+        text: the rows, if they came with their number; then the rest is answered here.
+        asked: what the worker was asked for: to read it, then for its first rows, batches, and its last rows.
+        answers: what has come of that, and is not taken yet, by its place in `asked`.
+        n_taken: how many answers were taken.
     """
 
     share: Share
@@ -43,13 +46,10 @@ class OpenWindow:
     lane: int
     first: int = 0
     n_rows: int | None = None
-    bad: tuple[BadSample, ...] = ()
-    parts: dict[int, Outcome] = field(default_factory=dict)
-    n_asked: int = 0
-    n_given: int = 0
-    head: int = 0
-    end: int = 0
-    first_batch: int = 0
+    text: Text | None = None
+    asked: list[Any] = field(default_factory=list)
+    answers: dict[int, Outcome] = field(default_factory=dict)
+    n_taken: int = 0
 
 
 class Rest(NamedTuple):
@@ -60,16 +60,35 @@ class Rest(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A batch that can be handed out, and what is to be noted then.
+    """Batches that can be handed out, one after the other, and what is to be noted then.
 
     Attributes:
-        place: what comes next: the index of a window, and the row.
-        is_lost: whether there is none, because it raised.
-        bad: what was left out since the batch before.
+        outcome: has them all, maybe still sealed.
+        n_batches: how many there are, with those that are left out.
+        places: what comes after each of them: the index of a window, and the row.
+        spans: the rows of each of them.
+        bad: what was left out before the first of them.
     """
 
-    batch: Any
-    place: tuple[int, int]
-    spans: tuple[Span, ...]
-    is_lost: bool
+    outcome: Outcome
+    n_batches: int
+    places: Iterator[tuple[int, int]]
+    spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
+
+    def batches(self) -> deque[Any] | TextBatches:
+        """All of them, unsealed; some may be `LOST`.
+
+        Raises:
+            Exception: they cannot be rebuilt here.
+        """
+        outcome = opened(self.outcome)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        if not isinstance(outcome, Finished):
+            return deque([LOST] * self.n_batches)
+        value = outcome.batch
+        if isinstance(value, BatchesCut):
+            made = iter(value.batches)
+            return deque(LOST if place in value.lost else next(made) for place in range(self.n_batches))
+        return value if isinstance(value, TextBatches) else deque(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.sources.source import Source
@@ -43,6 +44,7 @@ def read_text(
 
     Raises:
         ValueError: `words` and `whole_files` exclude each other.
+        TypeError: `paths` are no paths.
     """
     from headrace.sources.access import make_access
     from headrace.sources.file_source import FileOptions
@@ -52,7 +54,7 @@ def read_text(
         raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
     source = WordSource if words else WholeTextSource if whole_files else TextSource
     access = make_access(storage_options, retries, cache)
-    return Stream(Recipe(source(paths, FileOptions(access=access, **options))))
+    return Stream(Recipe(source(_checked_paths(paths), FileOptions(access=access, **options))))
 
 
 def read_jsonl(
@@ -69,7 +71,7 @@ def read_jsonl(
     from headrace.sources.jsonl import JsonLinesSource
 
     access = make_access(storage_options, retries, cache)
-    return Stream(Recipe(JsonLinesSource(paths, FileOptions(access=access, **options))))
+    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), FileOptions(access=access, **options))))
 
 
 def read_csv(
@@ -107,7 +109,7 @@ def read_csv(
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
     access = make_access(storage_options, retries, cache)
-    return _stream(CsvSource(paths, table, FileOptions(access=access, **options)), rows)
+    return _stream(CsvSource(_checked_paths(paths), table, FileOptions(access=access, **options)), rows)
 
 
 def read_parquet(
@@ -132,7 +134,7 @@ def read_parquet(
     from headrace.sources.arrow_parquet import ParquetSource
 
     access = make_access(storage_options, retries, cache)
-    return _stream(ParquetSource(paths, columns=columns, access=access, **options), rows)
+    return _stream(ParquetSource(_checked_paths(paths), columns=columns, access=access, **options), rows)
 
 
 def read_arrow(
@@ -157,7 +159,7 @@ def read_arrow(
     from headrace.sources.arrow_ipc import ArrowSource
 
     access = make_access(storage_options, retries, cache)
-    return _stream(ArrowSource(paths, columns=columns, access=access, **options), rows)
+    return _stream(ArrowSource(_checked_paths(paths), columns=columns, access=access, **options), rows)
 
 
 def read_tar(
@@ -177,11 +179,17 @@ def read_tar(
     from headrace.sources.access import make_access
     from headrace.sources.tar import TarSource
 
-    return Stream(Recipe(TarSource(paths, access=make_access(storage_options, retries, cache), **options)))
+    access = make_access(storage_options, retries, cache)
+    return Stream(Recipe(TarSource(_checked_paths(paths), access=access, **options)))
 
 
 def read_sql(
-    dsn: str, query: str, key: str | Sequence[str] | None = None, *, rows: Rows = "dicts", **options: Any
+    dsn: str | os.PathLike[str],
+    query: str,
+    key: str | Sequence[str] | None = None,
+    *,
+    rows: Rows = "dicts",
+    **options: Any,
 ) -> Stream:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
@@ -193,7 +201,23 @@ def read_sql(
     """
     from headrace.sources.sql import SqlSource
 
-    return _stream(SqlSource(dsn, query, key, **options), rows)
+    if not isinstance(dsn, (str, os.PathLike)):
+        raise TypeError(f"dsn must be a path, 'sqlite:///path' or 'postgresql://...', got {dsn!r}.")
+    return _stream(SqlSource(os.fspath(dsn), query, key, **options), rows)
+
+
+def _checked_paths(paths: Any) -> list[str | os.PathLike[str]]:
+    """The paths as a list, whatever they came in.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    is_one = isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable)
+    given = [paths] if is_one else list(paths)
+    for path in given:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"paths must be a path or address, or a list of them, got {path!r:.80}.")
+    return given
 
 
 def _stream(source: Source, rows: str) -> Stream:

@@ -16,6 +16,7 @@ from headrace.base.keys import derive_key
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.order.permutation import Permutation
+from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
@@ -73,6 +74,7 @@ class WindowReader:
         self._path = path
         self._parts: dict[int, WindowReader] = {}
         self._kept: OrderedDict[int, ReadRows] = OrderedDict()
+        keep_freed_memory()
 
     def read(self, share: Share, n_steps: int | None = None, *, watch: bool = False) -> ReadRows:
         """The rows of a share, after all steps, or after so many.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
@@ -108,17 +108,23 @@ class JoinedRows:
         return self._ends[-1] if self._ends else 0
 
     def slice(self, start: int, stop: int) -> Chunk:
-        parts = []
+        parts = [chunk.slice(first, last) for chunk, first, last in self.parts(start, stop)]
+        return parts[0] if len(parts) == 1 else JoinedRows(parts)
+
+    def parts(self, start: int, stop: int) -> Iterator[tuple[Chunk, int, int]]:
+        """The chunks that have the rows [start, stop), and which of their rows these are."""
         i = bisect_right(self._ends, start)
         first = self._ends[i - 1] if i else 0
         while first < stop and i < len(self.chunks):
             end = self._ends[i]
-            parts.append(self.chunks[i].slice(max(start - first, 0), min(stop, end) - first))
+            yield self.chunks[i], max(start - first, 0), min(stop, end) - first
             first, i = end, i + 1
-        return parts[0] if len(parts) == 1 else JoinedRows(parts)
 
     def rows(self) -> list[Any]:
-        return list(chain.from_iterable(chunk.rows() for chunk in self.chunks))
+        objects: list[Any] = []
+        for chunk in self.chunks:
+            objects += chunk.rows()  # which is a fourth of the time of chaining them
+        return objects
 
     def columns(self) -> dict[str, Any]:
         return ArrayRows.joined([chunk.columns() for chunk in self.chunks]).columns()

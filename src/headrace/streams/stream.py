@@ -264,6 +264,17 @@ class Stream(IterableDataset[Any]):
         if packing is not None and not packing.drops_rest:
             yield from packing.rows(rest)
 
+    def __getitem__(self, index: Any) -> Any:
+        """There are no numbers by which rows could be had.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"A stream is read from its beginning, not by index, got {index!r}. Write next(iter(stream)) for its first "
+            "row, or list(stream.take(n)) for the first n; for batches, pass it to a DataLoader."
+        )
+
     @property
     def _counts(self) -> RowCounts:
         if self._iteration.counts is None:

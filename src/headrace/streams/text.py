@@ -1,0 +1,65 @@
+"""Windows of text: they are sent whole, and become batches of strings where these are given out.
+
+Strings are made and freed again in less time than it takes to send them; and the fewer of them are there at a time, the
+more likely they are in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from headrace.sources.source import Chunk
+from headrace.sources.text import SplitChunk, split_text
+from headrace.streams.messages import CutBatches, SendRows
+from headrace.streams.rows import JoinedRows, ObjectRows
+
+_MOST_CHARACTERS = 1 << 25  # of a window that is sent whole; a file that cannot be cut may have more
+
+
+class Text(NamedTuple):
+    """The rows of a window, as the texts that they are to be split from."""
+
+    chunks: list[SplitChunk]
+
+    def answer(self, request: CutBatches | SendRows) -> TextBatches | ObjectRows:
+        """What a worker would make of its rows."""
+        parts: Any = JoinedRows(self.chunks).parts(request.start, request.stop)
+        texts = [chunk.text(start, stop) for chunk, start, stop in parts]
+        separator = self.chunks[0].separator
+        if isinstance(request, CutBatches):
+            return TextBatches(texts, separator, request.size)
+        return ObjectRows([row for text in texts for row in split_text(text, separator)])
+
+
+def text_of(rows: Chunk) -> Text | None:
+    """The text of these rows; None if they are not, or not only, to be split from one, or it is long."""
+    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
+    of_text = [chunk for chunk in chunks if isinstance(chunk, SplitChunk)]
+    is_long = sum(len(chunk.whole) for chunk in of_text) > _MOST_CHARACTERS
+    return Text(of_text) if chunks and len(of_text) == len(chunks) and not is_long else None
+
+
+class TextBatches:
+    """Batches of strings, which are split as they are taken.
+
+    Guarantees: in the order of the texts; as many as there are rows for.
+    """
+
+    def __init__(self, texts: list[str], separator: str | None, size: int) -> None:
+        self._texts = deque(texts)
+        self._separator = separator
+        self._size = size
+        self._rows: list[str] = []
+        self._next = 0  # of the rows
+
+    def __bool__(self) -> bool:
+        return self._next < len(self._rows) or bool(self._texts)
+
+    def popleft(self) -> list[str]:
+        while len(self._rows) < self._next + self._size:
+            del self._rows[: self._next]
+            self._rows += split_text(self._texts.popleft(), self._separator)
+            self._next = 0
+        self._next += self._size
+        return self._rows[self._next - self._size : self._next]
