@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass
 
 from headrace.base.errors import WorkerError
+from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.randomness import enter_sample
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
@@ -85,6 +86,7 @@ def run(parcel: Parcel, assignment: Assignment) -> None:
 def _settle(assignment: Assignment) -> None:
     """Make the process a worker: its signals, its end, and what it inherited."""
     gc.freeze()  # collecting what a fork inherited would only copy it
+    keep_freed_memory()
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # it may load with workers too
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, _ignore)  # Ctrl-C goes to all; the loader ends its workers

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from headrace.base.errors import WorkerError
 from headrace.base.messages import (
     BadSample,
@@ -128,8 +130,8 @@ class Worker:
 
         job = self._job
         if job.recipe.as_columns and job.collate_fn is None:
-            convert = Collator(framework_of(job.output) if self._framework is None else self._framework).convert
-            collate = partial(_convert_columns, convert)
+            framework = framework_of(job.output) if self._framework is None else self._framework
+            collate = partial(_convert_columns, Collator(framework))
         randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
         return WindowFetcher(
             job.recipe,
@@ -235,9 +237,17 @@ def _count_workers() -> int:
     return 1 if worker is None else worker.num_workers
 
 
-def _convert_columns(convert: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
+def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:
     """Arrays become the framework's; lists, of strings and the like, stay lists."""
-    return {name: column if isinstance(column, list) else convert(column) for name, column in columns.items()}
+    return {
+        name: column if type(column) is list else _convert_column(collator, column) for name, column in columns.items()
+    }
+
+
+def _convert_column(collator: Collator, column: Any) -> Any:
+    if type(column) is np.ndarray and column.dtype.kind in "biuf":  # what nearly all are
+        return collator.framework.convert(column)
+    return collator.convert(column)
 
 
 def whereabouts(kind: str, worker: int | None) -> str:

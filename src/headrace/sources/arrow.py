@@ -79,21 +79,18 @@ class TableChunk:
 
 
 class _Decoded:
-    """A batch, whose columns are decoded when they are first asked for, as a whole: most of it comes from slices."""
+    """A batch, whose columns are decoded as a whole when they are first asked for: they are asked for in slices."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self._names = batch.schema.names
-        self._values: list[list[Any]] | None = None
         self._columns: dict[str, Any] | None = None
 
     def rows(self, start: int, stop: int) -> list[Any]:
         if not self._names:
             return [{} for _ in range(start, stop)]
-        if self._values is None:
-            self._values = list(map(row_values, self.batch.columns))
-        records = zip(*(values[start:stop] for values in self._values), strict=True)
-        return make_dicts(self._names, records)
+        columns = self.batch.slice(start, stop - start).columns
+        return make_dicts(self._names, zip(*map(row_values, columns), strict=True))
 
     def columns(self, start: int, stop: int) -> dict[str, Any]:
         if self._columns is None:

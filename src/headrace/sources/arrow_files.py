@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.errors import HeadraceError, RecordError
+from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.optional import import_extra
 from headrace.sources.access import Access
 from headrace.sources.arrow import TableChunk
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
-from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO
 
+from headrace.base.freed_memory import keep_freed_memory
 from headrace.sources.access import Access
 from headrace.sources.chunks import skip_rows
 from headrace.sources.compression import codec_by_name, is_compressed
 from headrace.sources.files import Paths, is_local, list_files, open_range, open_stream
-from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.records import SampleChunk
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, leave_out
 from headrace.sources.tar_decoders import DECODERS, Decoder, SampleDecoder

@@ -49,7 +49,8 @@ class Members(NamedTuple):
     is_sparse: bool = False
 
     def part(self, start: int, stop: int) -> Members:
-        return Members(*(column[start:stop] for column in self[:4]), self.is_sparse)
+        names, starts, datas, sizes, is_sparse = self
+        return Members(names[start:stop], starts[start:stop], datas[start:stop], sizes[start:stop], is_sparse)
 
 
 class _Headers(NamedTuple):

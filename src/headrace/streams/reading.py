@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.generators import GENERATORS
 from headrace.base.indices import Indices
 from headrace.base.keys import derive_key
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.order.permutation import Permutation
-from headrace.sources.freed_memory import keep_freed_memory
 from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows

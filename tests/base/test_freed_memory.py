@@ -8,7 +8,7 @@ import pytest
 
 ROUNDS = """
 import resource, sys
-from headrace.sources.freed_memory import keep_freed_memory
+from headrace.base.freed_memory import keep_freed_memory
 
 def make_rows():
     return [bytes(i) for i in range(2048, 4096)]
