@@ -2,8 +2,8 @@
 
 Batches of 256, as columns and as rows of Python objects, with 0, 1 and 2 workers. pandas is called as tutorials do it,
 `read_csv(sep="\\t", iterator=True, chunksize=1)` in an `IterableDataset`, at 0 workers. The texts that Python's
-csv gives are made the same numbers as ours, and torch collates them to columns, or leaves them as rows; each worker
-takes every n-th row.
+csv gives are made the same numbers as ours, and torch collates them to columns, or leaves them as the same rows, dicts;
+each worker takes every n-th row.
 """
 
 from __future__ import annotations
@@ -56,6 +56,14 @@ class CsvRows(torch_data.IterableDataset[tuple[int, int, float, str]]):
                 yield int(number), int(label), float(score), text
 
 
+class CsvDicts(CsvRows):
+    """The same as dicts."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, label, score, text in super().__iter__():
+            yield {"id": number, "label": label, "score": score, "text": text}
+
+
 class PandasRows(torch_data.IterableDataset[str]):
     """As tutorials do it."""
 
@@ -85,7 +93,7 @@ def contestants(path: Path, workers: int, longest_s: float) -> dict[str, Run]:
         COLUMNS: DataLoader(read_csv(path, separator="\t", rows="columns"), **options),
         ROWS: DataLoader(read_csv(path, separator="\t"), collate_fn=list, **options),
         CSV_COLUMNS: torch_data.DataLoader(CsvRows(path), **options),
-        CSV_ROWS: torch_data.DataLoader(CsvRows(path), collate_fn=list, **options),
+        CSV_ROWS: torch_data.DataLoader(CsvDicts(path), collate_fn=list, **options),
     }
     if workers == WITHOUT_WORKERS and not missing_peers("pandas"):
         loaders[PANDAS] = torch_data.DataLoader(PandasRows(path), **options)

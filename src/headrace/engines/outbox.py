@@ -20,8 +20,8 @@ from headrace.transport.pickling import BATCH, OTHER, Message, encode
 from headrace.transport.ring import Buffer
 
 _SHORT = 1024
-_LARGEST_GROUP = 8
-_GROUP_BYTES = 2**17  # of all batches in a message: they are unpacked together, and must fit into a cache
+_LARGEST_GROUP = 16
+_GROUP_BYTES = 2**18  # of all batches in a message: they are unpacked together, and must fit into a cache
 
 
 @dataclass(frozen=True, slots=True)
