@@ -11,6 +11,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from headrace.cli.app import app
+from headrace.cli.printing import out
 
 
 @pytest.fixture
@@ -57,9 +58,10 @@ def test_one_record_that_can_be_read_is_enough_and_so_is_nothing_at_all(tmp_path
         assert CliRunner().invoke(app, ["inspect", str(tmp_path)]).exit_code == 0
 
 
-def test_what_a_terminal_would_obey_is_escaped(tmp_path):
+def test_what_a_terminal_would_obey_is_escaped(tmp_path, monkeypatch):
+    monkeypatch.setattr(out, "width", 500)  # else a long path is broken into lines
     (tmp_path / "a\x1b[2J.csv").write_text('na\x1b[31mme,b\x9b,"two\nlines"\n1,2,3\n')
-    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)], env={"COLUMNS": "300"}).stdout
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)]).stdout
     assert all(letter.isprintable() for letter in shown.replace("\n", ""))
     for name in (r"na\x1b[31mme", r"b\x9b", r"two\nlines", r"a\x1b[2J.csv"):
         assert name in shown
