@@ -183,10 +183,10 @@ class Flow:
     def _work_ahead(self) -> None:
         """Keep the workers busy while the loop is at work on the batch that it gets now.
 
-        Where many tasks are in flight, an eighth of them is sent at a time: so the workers wake less often.
+        Where many tasks are in flight, a sixteenth of them is sent at a time: so the workers wake less often.
         """
         depth = self._engine.depth
-        at_once = depth // 8 if depth >= _MANY * self._engine.workers else 1
+        at_once = depth // 16 if depth >= _MANY * self._engine.workers else 1
         if self._works_ahead and self._submitted - self._told <= depth - at_once:
             self.submit_tasks()
 

@@ -31,7 +31,7 @@ from headrace.engines.worker import key_at, place_of
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_DEEPEST = 64  # times as many tasks as usual are in flight, of quick batches
+_DEEPEST = 128  # times as many tasks as usual are in flight, of quick batches
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_BYTES = 2**25  # of such batches
 _MOST_FRUITLESS = 20
