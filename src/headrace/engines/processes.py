@@ -32,6 +32,7 @@ from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
 _DEEPEST = 128  # times as many tasks as usual are in flight, of quick batches
+_LOOK_AFTER = 32  # times as many batches as usual are in flight, whether they are quick
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_BYTES = 2**25  # of such batches
 _MOST_FRUITLESS = 20
@@ -65,7 +66,7 @@ class ProcessEngine:
         self.workers = workers
         self.depth = self._least_depth = workers * prefetch_factor
         self.capacity = self.depth * (_DEEPEST if deepens else 1)
-        self._look_after = 2 * self.capacity if deepens else float("inf")
+        self._look_after = _LOOK_AFTER * self.depth if deepens else float("inf")
         self._context: BaseContext = multiprocessing.get_context() if context is None else context
         self._timeout = timeout
         self._restart = restart
