@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import islice, repeat
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Pull, Skipped
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Pull, Sealed, Skipped
 from headrace.base.progress import LaneProgress, Progress
 from headrace.engines.engine import Job
 from headrace.engines.inline import InlineEngine
@@ -441,3 +442,24 @@ def test_what_is_in_flight_follows_the_engines_depth():
     engine.depth = 6
     assert next(flow) == 1
     assert engine.in_flight == 6
+
+
+def test_an_interrupt_while_a_batch_is_unpacked_loses_nothing():
+    interrupts = [KeyboardInterrupt]
+
+    class Packing(InlineEngine):
+        def receive(self):
+            outcome = super().receive()
+            return outcome._replace(batch=Sealed(partial(self.unpack, outcome.batch)))
+
+        def unpack(self, batch):
+            if interrupts:
+                raise interrupts.pop()
+            return batch
+
+    engine = Packing()
+    engine.start(job("abc"))
+    flow = Flow(iter([0, 1, 2]), engine)
+    with pytest.raises(KeyboardInterrupt):
+        next(flow)
+    assert list(flow) == ["a", "b", "c"]

@@ -108,7 +108,8 @@ class Flow:
                     self.submit_tasks()
                     continue
                 self._receive()
-            outcome = opened(self._due.popleft())
+            outcome = opened(self._due[0])  # before it is taken: Ctrl-C may come while it is unpacked
+            self._due.popleft()
             self._told += 1
             self._note(outcome)
             match outcome:

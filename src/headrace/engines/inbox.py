@@ -41,9 +41,8 @@ class _Group:
         self._batches: list[Any] | None = None
 
     def open(self, i: int) -> Any:
-        """The batch with this place in the message; to be asked for once."""
+        """The batch with this place in the message."""
         if self._batches is None:
             self._batches = self._decode()
             del self._decode  # and the memory that it has leased
-        batch, self._batches[i] = self._batches[i], None
-        return batch
+        return self._batches[i]
