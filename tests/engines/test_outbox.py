@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -45,6 +47,9 @@ class Pair:
         return [take_apart(message, self.loader_arena) for message in self.loader.messages(to_the_end=True)]
 
     def close(self):
+        sender = self.outbox._sender
+        if sender is not None:
+            sender.join()
         self.ours.close()
         self.theirs.close()
 
@@ -75,6 +80,31 @@ def test_whoever_has_nothing_more_to_do_keeps_nothing():
     for number in range(5):
         pair.outbox.send_outcome(Task(number, None), Finished(number, ["text"] * 20))
         assert [finished.number for finished in finished_of(pair.arrived())] == [number]
+    pair.close()
+
+
+def test_what_is_held_is_sent_though_the_next_task_takes_long():
+    pair = Pair()
+    for number in range(3):
+        pair.outbox.send_outcome(Task(number, None), Finished(number, ["text"] * 20))
+    pair.outbox._sender.join()
+    assert [finished.number for finished in finished_of(pair.arrived())] == [0, 1, 2]
+    pair.close()
+
+
+def test_the_memory_of_a_batch_may_be_used_again_at_once():
+    pair = Pair()
+    array, large, strings = np.zeros(10), np.zeros(50_000), [""] * 20
+    for number in range(8):
+        array[:], large[:], strings[:] = number, number, [str(number)] * 20
+        pair.outbox.send_outcome(Task(number, None), Finished(number, (array, strings, large[: 5000 * number])))
+    pair.outbox.begin(Begun(1), None)
+    found = finished_of(pair.arrived())
+    assert [finished.number for finished in found] == [*range(8)]
+    for number, (_, (small, texts, long), *_) in enumerate(found):
+        np.testing.assert_array_equal(small, np.full(10, number))
+        np.testing.assert_array_equal(long, np.full(5000 * number, number))
+        assert texts == [str(number)] * 20
     pair.close()
 
 
@@ -162,3 +192,39 @@ def test_quick_batches_of_a_loader_of_which_some_cannot_be_sent():
     assert failed == [650, 1350, 2050, 2750]
     refused = {i for number in failed for i in range(20 * number, 20 * number + 20)}
     assert got == [f"string {i}" for i in range(60_000) if i not in refused]
+
+
+class Waits(IterableDataset):
+    """Its last sample comes when the loop has got all the others."""
+
+    def __init__(self):
+        self.n_seen = multiprocessing.get_context("fork").Value("q", 0)
+
+    def __iter__(self):
+        yield from range(20_005)
+        while self.n_seen.value < 20_005:
+            time.sleep(0.001)
+        yield -1
+
+
+def test_a_stream_may_wait_for_what_the_loop_makes_of_its_batches():
+    dataset = Waits()
+    loader = DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context="fork", timeout=20)
+    for seen, _ in enumerate(loader, 1):
+        dataset.n_seen.value = seen
+    assert seen == 20_006
+
+
+class Reuses(IterableDataset):
+    def __iter__(self):
+        batch = np.zeros(4, np.int64)
+        for i in range(20_000):
+            batch[:] = i
+            yield batch
+
+
+def test_a_stream_may_yield_the_same_array_again_and_again():
+    loader = DataLoader(Reuses(), batch_size=None, num_workers=1, output="numpy")
+    for i, batch in enumerate(loader):
+        assert batch.tolist() == [i] * 4
+    assert i == 19_999

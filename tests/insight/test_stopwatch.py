@@ -11,7 +11,7 @@ import pytest
 from headrace.base.messages import Finished, PackedIndices, Pull, Span, Task
 from headrace.data.tensors import TensorDataset
 from headrace.engines.stopwatch import Stopwatch
-from headrace.engines.trailer import cut_trailer, pack_group_trailer, pack_trailer
+from headrace.engines.trailer import cut_trailer, pack_trailer
 from headrace.engines.worker import Worker
 from headrace.testing import SlowDataset
 from tests.engines.jobs import job
@@ -147,13 +147,6 @@ class FakeClock:
 @pytest.mark.parametrize("message", [b"", b"\x00\x01", b"x" * 1000])
 def test_a_trailer_comes_back_as_it_was(message, span):
     sent = memoryview(message + pack_trailer(span, packed=77))
-    rest, found, numbers = cut_trailer(sent)
+    rest, found = cut_trailer(sent)
     assert bytes(rest) == message
     assert found == (None if span is None else span._replace(packed=77))
-    assert not numbers
-
-
-@pytest.mark.parametrize("message", [b"", b"\x00\x02", b"x" * 1000])
-def test_a_trailer_tells_the_batches_of_a_message(message):
-    rest, span, numbers = cut_trailer(memoryview(message + pack_group_trailer([3, 2**40])))
-    assert (bytes(rest), span, list(numbers)) == (message, None, [3, 2**40])

@@ -1,27 +1,31 @@
-"""What leaves a worker process: outcomes as messages, quick batches several in one."""
+"""What leaves a worker process: outcomes as messages, those of quick batches several in one."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 from headrace.base.messages import Begun, Failed, Finished, Outcome, Skipped, Task
 from headrace.base.seeding import States, generator_states
 from headrace.batch.fetch import GATHERS
 from headrace.engines.remote_errors import PackedError, pack_error
-from headrace.engines.trailer import pack_group_trailer, pack_trailer
+from headrace.engines.trailer import pack_trailer
 from headrace.engines.worker import describe_bad, key_at
 from headrace.transport.arena import WorkerArena
+from headrace.transport.bundles import pack_bundle
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.lists import pack_batches, pack_lists
+from headrace.transport.lists import pack_lists
 from headrace.transport.pickling import BATCH, OTHER, Message, encode
 from headrace.transport.ring import Buffer
 
 _SHORT = 1024
-_LARGEST_GROUP = 16
-_GROUP_BYTES = 2**18  # of all batches in a message: they are unpacked together, and must fit into a cache
+_LARGEST_BUNDLE = 16
+_BUNDLE_BYTES = 2**18
+_HOLD_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class FailedRemotely:
 class Outbox:
     """Sends the outcomes of one worker, in their order.
 
-    While the loader asks for it (see `GATHERS`) and there is more to do, batches are kept until a few are together.
+    While the loader asks for it (see `GATHERS`) and there is more to do, batches are packed at once, so that the user's
+    code may go on to use their memory, but held until a few are together. Not for long: if the worker is still at its
+    next task a moment later, another thread sends what is held, for the loop may be what that task waits for.
 
     Args:
         worker: its number.
@@ -73,8 +79,11 @@ class Outbox:
         self._keeps_states = keeps_states
         self._where = where
         self._sent_states: States | None = None
-        self._gathered: list[tuple[Task, Finished]] = []
-        self._group_size = 1
+        self._sending = threading.Lock()  # held by whoever uses the channel, or what is held
+        self._held: list[list[Buffer]] = []  # messages
+        self._held_bytes = 0
+        self._n_sent = 0  # messages; a bundle is one
+        self._sender: threading.Thread | None = None
 
     def send(self, message: Any, number: int = -1) -> None:
         """Send something that is no batch, about task `number` if any."""
@@ -82,52 +91,23 @@ class Outbox:
 
     def begin(self, begun: Begun, states: States | None) -> None:
         """Send that an epoch has begun, and the states of the generators before it."""
-        self._gathered.clear()  # nobody waits for what is left of the epoch before
         self._put(encode(Message(-1, OTHER), Report(begun, states), self._arena), pack_trailer(None))
 
     def send_outcome(self, task: Task, outcome: Outcome) -> None:
-        """Send what became of a task, or keep it for a moment."""
-        if type(outcome) is not Finished or not self._arena.board[GATHERS] or not self._is_plain(outcome):
-            self._send_gathered()
-            self._send_single(task, outcome)
-            return
-        self._gathered.append((task, outcome))
-        if len(self._gathered) >= self._group_size or not self._channel.has_received:
-            self._send_gathered()
-
-    def _is_plain(self, outcome: Finished) -> bool:
-        """Whether it is nothing but a batch."""
-        _, _, bad, fingerprint, state, span = outcome
-        return not (self._keeps_states or bad or span) and fingerprint is None and state is None
-
-    def _send_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        before = self._arena.sent_bytes + self._channel.sent_bytes
-        if len(gathered) < 2 or not self._send_group([outcome for _, outcome in gathered]):
-            for task, outcome in gathered:
-                self._send_single(task, outcome)
-        if gathered:
-            n_bytes = (self._arena.sent_bytes + self._channel.sent_bytes - before) // len(gathered)
-            self._group_size = max(1, min(_GROUP_BYTES // max(n_bytes, 1), _LARGEST_GROUP))
-
-    def _send_group(self, outcomes: list[Finished]) -> bool:
-        """Whether they could be sent together."""
-        packed = pack_batches([outcome.batch for outcome in outcomes], self._arena.allocate)
-        try:
-            message = encode(Message(outcomes[0].number, BATCH), packed, self._arena)
-        except Exception:  # noqa: BLE001 (whatever pickling raises; which of them it is shows when each is sent alone)
-            return False
-        self._put(message, pack_group_trailer([outcome.number for outcome in outcomes]))
-        return True
-
-    def _send_single(self, task: Task, outcome: Outcome) -> None:
+        """Send what became of a task, or hold it for a moment."""
         if isinstance(outcome, Finished):
+            before = self._arena.sent_bytes
+            is_plain = self._is_plain(outcome)
             try:
-                message = self._encode_batch(outcome)
+                message = self._encode_batch(outcome) if is_plain else self._encode(outcome, outcome.number)
             except Exception as error:  # noqa: BLE001 (whatever pickling raises)
                 outcome = self._unsendable(task, outcome, error)
             else:
-                self._put(message, pack_trailer(outcome.span, perf_counter_ns()))
+                may_wait = is_plain and outcome.span is None and self._arena.board[GATHERS]
+                if may_wait and self._channel.has_received:
+                    self._hold(message, self._arena.sent_bytes - before)
+                else:
+                    self._put(message, pack_trailer(outcome.span, perf_counter_ns()))
                 return
         if isinstance(outcome, Failed):
             packed = pack_error(outcome.error, self._where(task))
@@ -135,9 +115,12 @@ class Outbox:
         else:
             self.send(outcome, task.number)
 
+    def _is_plain(self, outcome: Finished) -> bool:
+        """Whether it is nothing but a batch, which may have been timed."""
+        _, _, bad, fingerprint, state, _ = outcome
+        return not (self._keeps_states or bad) and fingerprint is None and state is None
+
     def _encode_batch(self, outcome: Finished) -> list[Buffer]:
-        if not self._is_plain(outcome._replace(span=None)):
-            return self._encode(outcome, outcome.number)
         return encode(Message(outcome.number, BATCH), pack_lists(outcome.batch, self._arena.allocate), self._arena)
 
     def _unsendable(self, task: Task, outcome: Finished, error: Exception) -> Outcome:
@@ -149,12 +132,44 @@ class Outbox:
         return Skipped(task.number, (describe_bad(key_at(task, -1), task, self._worker, unsendable),))
 
     def _put(self, message: list[Buffer], trailer: bytes) -> None:
-        last = message[-1]
-        if type(last) is bytes and len(last) < _SHORT:  # the fewer parts, the better
-            message[-1] = last + trailer
-        else:
-            message.append(trailer)
+        """Send a message, after all that is held."""
+        with self._sending:
+            self._send_held(self._arena)
+            self._send(_closed(message, trailer))
+
+    def _hold(self, message: list[Buffer], n_shared: int) -> None:
+        """Hold a message, which refers to so many bytes besides its own, until a few are together."""
+        with self._sending:
+            self._held.append(_owned(_closed(message, pack_trailer(None))))
+            self._held_bytes += n_shared + sum([len(part) for part in self._held[-1]])
+            if len(self._held) >= _LARGEST_BUNDLE or self._held_bytes >= _BUNDLE_BYTES:
+                self._send_held(self._arena)
+            elif self._sender is None:
+                self._sender = threading.Thread(target=self._send_late, name="headrace-send-held", daemon=True)
+                self._sender.start()
+
+    def _send_held(self, arena: WorkerArena | None) -> None:
+        if not self._held:
+            return
+        held, self._held, self._held_bytes = self._held, [], 0
+        self._send(held[0] if len(held) == 1 else _closed(pack_bundle(held, arena), pack_trailer(None)))
+
+    def _send(self, message: list[Buffer]) -> None:
+        self._n_sent += 1
         self._channel.send(*message)
+
+    def _send_late(self) -> None:
+        """Send, in a thread of its own, what has been held for long; the thread ends when nothing is held."""
+        while True:
+            n_sent = self._n_sent
+            sleep(_HOLD_S)
+            with self._sending:
+                if self._n_sent == n_sent:
+                    with suppress(OSError):  # the loader is gone, which the worker's own thread notices
+                        self._send_held(None)  # not by the arena, which belongs to that thread
+                if not self._held:
+                    self._sender = None
+                    return
 
     def _encode(self, message: Any, number: int) -> list[Buffer]:
         states = self._changed_states() if self._keeps_states else None
@@ -166,3 +181,16 @@ class Outbox:
             return None
         self._sent_states = states
         return states
+
+
+def _closed(message: list[Buffer], trailer: bytes) -> list[Buffer]:
+    """The message with its trailer; the fewer parts, the better."""
+    last = message[-1]
+    if type(last) is bytes and len(last) < _SHORT:
+        return [*message[:-1], last + trailer]
+    return [*message, trailer]
+
+
+def _owned(message: list[Buffer]) -> list[Buffer]:
+    """The same with a copy of what is the user's memory, which may change before it is sent."""
+    return [part if type(part) is bytes else bytes(part) for part in message]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.frameworks.framework import Array, empty_aligned
-from headrace.transport.ring import RingReader, RingWriter
+from headrace.transport.ring import Buffer, RingReader, RingWriter
 from headrace.transport.segment import is_backed_by_file, map_segment
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class WorkerArena:
     def __init__(self, fd: int, size: int) -> None:
         self._reserve = fd if is_backed_by_file(fd) and hasattr(os, "posix_fallocate") else None
         self._memory = map_segment(fd, size)
+        self._bytes = memoryview(self._memory)
         layout = _Layout(self._memory)
         self.board = layout.board()
         self._states = layout.states()
@@ -120,29 +121,28 @@ class WorkerArena:
         """A reference to these bytes for the loader; they are copied if they are not in the arena. None: no room."""
         block = self._by_address.get(_address(np.frombuffer(buffer, np.uint8)))
         if block is None or self._states[block] != _HELD or self._blocks[block][0] < buffer.nbytes:
-            return self._send_copy([buffer], buffer.nbytes)
+            return self._send_copy([buffer.cast("B")], buffer.nbytes)
         self._states[block] = _SENT
         self.sent_bytes += buffer.nbytes
         return BlockRef(block, self._blocks[block][1], buffer.nbytes)
 
-    def send_parts(self, parts: Sequence[Any]) -> BlockRef | None:
+    def send_parts(self, parts: Sequence[Buffer]) -> BlockRef | None:
         """A reference to these bytes, one after the other; None if they are few, or if there is no room."""
-        n_bytes = sum([memoryview(part).nbytes for part in parts])
+        n_bytes = sum([len(part) for part in parts])
         return None if n_bytes < WORTH_SHARING else self._send_copy(parts, n_bytes)
 
-    def _send_copy(self, parts: Sequence[Any], n_bytes: int) -> BlockRef | None:
+    def _send_copy(self, parts: Sequence[Buffer], n_bytes: int) -> BlockRef | None:
         view = self.take(n_bytes)
         if view is None:
             return None
-        start = 0
-        for part in parts:
-            source = np.frombuffer(part, np.uint8)
-            view[start : start + source.nbytes] = source
-            start += source.nbytes
         block = self._by_address[_address(view)]
+        end = offset = self._blocks[block][1]
+        for part in parts:
+            start, end = end, end + len(part)
+            self._bytes[start:end] = part
         self._states[block] = _SENT
         self.sent_bytes += n_bytes
-        return BlockRef(block, self._blocks[block][1], n_bytes)
+        return BlockRef(block, offset, n_bytes)
 
     def take_back(self, ref: BlockRef) -> None:
         """The reference was not sent after all."""

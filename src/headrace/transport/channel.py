@@ -11,7 +11,6 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from itertools import islice
-from pickle import PickleBuffer
 from socket import SHUT_RD, socket
 
 from headrace.transport.ring import Buffer, RingReader, RingWriter
@@ -27,9 +26,6 @@ _MOST_PARTS = 64  # that the system takes at once, and more
 class WorkerChannel:
     """The worker's side: waits for messages, and waits until its own are sent.
 
-    Attributes:
-        sent_bytes: of all messages.
-
     Raises (everywhere):
         EOFError, OSError: the loader is gone.
     """
@@ -39,7 +35,6 @@ class WorkerChannel:
         self._ring = ring
         self._cutter = _Cutter()
         self._received: deque[memoryview] = deque()
-        self.sent_bytes = 0
 
     def receive(self) -> memoryview:
         while not self._received:
@@ -56,11 +51,9 @@ class WorkerChannel:
 
     def send(self, *message: Buffer) -> None:
         """Send the parts of one message."""
-        parts = [part if type(part) is bytes else PickleBuffer(part).raw() for part in message]
-        n_bytes = sum([len(part) for part in parts])
-        self.sent_bytes += n_bytes
-        start = None if self._ring is None or n_bytes < _WORTH_RING else self._ring.put(parts, n_bytes)
-        parts = [_LENGTH.pack(n_bytes), *parts] if start is None else [_IN_RING_AT.pack(n_bytes | _IN_RING, start)]
+        n_bytes = sum([len(part) for part in message])
+        start = None if self._ring is None or n_bytes < _WORTH_RING else self._ring.put(message, n_bytes)
+        parts = [_LENGTH.pack(n_bytes), *message] if start is None else [_IN_RING_AT.pack(n_bytes | _IN_RING, start)]
         sent = os.writev(self._fd, parts[:_MOST_PARTS])
         if start is not None or sent == n_bytes + _LENGTH.size:
             return

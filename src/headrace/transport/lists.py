@@ -48,14 +48,8 @@ def _pack_fields(fields: Any, allocate: Allocate) -> Any:
     return packed if any(packed[name] is not fields[name] for name in packed) else fields
 
 
-def pack_batches(batches: list[Any], allocate: Allocate) -> Any:
-    """Several batches, packed like each of them; lists of strings in one go."""
-    packed = _pack_nested(batches)
-    return packed if packed is not batches else [pack_lists(batch, allocate) for batch in batches]
-
-
 def _pack_nested(lists: list[Any]) -> Any:
-    """Several lists of strings: batches, or tokens."""
+    """Several lists of strings: tokens."""
     if not all(type(items) is list for items in lists):
         return lists
     try:

@@ -18,19 +18,20 @@ from headrace.transport.lists import PackedBytes, PackedStrings, unpack_bytes, u
 from headrace.transport.ring import Buffer
 
 # The task's number, what the value is, how many blocks, whether the last one is the pickle itself.
-_HEADER = struct.Struct("<qBIB")
-_REF = struct.Struct("<IQQ")
+HEADER = struct.Struct("<qBIB")
+REF = struct.Struct("<IQQ")
 
 
-OTHER, BATCH, STRINGS, BYTES = range(4)
+OTHER, BATCH, STRINGS, BYTES, BUNDLE = range(5)
 
 
 class Message(NamedTuple):
     """What a message says of itself before it is decoded.
 
     Attributes:
-        number: of the task that it is about.
-        kind: whether its value is the batch of that task, one of strings or of bytes only, or something else.
+        number: of the task that it is about; of a bundle, how many messages it has.
+        kind: whether its value is the batch of that task, one of strings or of bytes only, or something else; or
+            whether it is a bundle of messages.
         n_refs: how many references to blocks follow.
         is_shared: whether the last of them is the pickle itself.
     """
@@ -50,13 +51,13 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     if type(value) is PackedStrings:
         shared = arena.send_parts([value.dumped])
         if shared is not None:
-            return [_HEADER.pack(message.number, STRINGS, 1, True) + _REF.pack(*shared)]
-        return [_HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
+            return [HEADER.pack(message.number, STRINGS, 1, True) + REF.pack(*shared)]
+        return [HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
     if type(value) is PackedBytes:
         memory: Any = value.memory
         shared = arena.send(memoryview(memory))
         if shared is not None:
-            return [_HEADER.pack(message.number, BYTES, 1, False) + _REF.pack(*shared), value.lengths]
+            return [HEADER.pack(message.number, BYTES, 1, False) + REF.pack(*shared), value.lengths]
     refs: list[BlockRef] = []
 
     def share(buffer: pickle.PickleBuffer) -> bool:
@@ -81,8 +82,8 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     if ref is not None:
         refs.append(ref)
         stream = []
-    head = _HEADER.pack(message.number, message.kind, len(refs), ref is not None)
-    return [b"".join([head, *[_REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
+    head = HEADER.pack(message.number, message.kind, len(refs), ref is not None)
+    return [b"".join([head, *[REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
 
 
 def _take_back(refs: list[BlockRef], arena: WorkerArena) -> None:
@@ -93,7 +94,7 @@ def _take_back(refs: list[BlockRef], arena: WorkerArena) -> None:
 
 def read_header(message: memoryview) -> Message:
     """What a message is about."""
-    return Message(*_HEADER.unpack_from(message))
+    return Message(*HEADER.unpack_from(message))
 
 
 def decoder(header: Message, message: memoryview, arena: LoaderArena) -> Callable[[], Any]:
@@ -103,15 +104,15 @@ def decoder(header: Message, message: memoryview, arena: LoaderArena) -> Callabl
     """
     n_refs = header.n_refs
     if not n_refs:
-        return partial(unpack_strings if header.kind == STRINGS else pickle.loads, message[_HEADER.size :])
+        return partial(unpack_strings if header.kind == STRINGS else pickle.loads, message[HEADER.size :])
     if header.kind in (STRINGS, BYTES):
-        lease: Any = arena.lease(BlockRef(*_REF.unpack_from(message, _HEADER.size)))
+        lease: Any = arena.lease(BlockRef(*REF.unpack_from(message, HEADER.size)))
         if header.kind == STRINGS:
             return partial(unpack_strings, lease)
-        return partial(unpack_bytes, message[_HEADER.size + _REF.size :], lease)
-    refs = [BlockRef(*_REF.unpack_from(message, _HEADER.size + i * _REF.size)) for i in range(n_refs)]
+        return partial(unpack_bytes, message[HEADER.size + REF.size :], lease)
+    refs = [BlockRef(*REF.unpack_from(message, HEADER.size + i * REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
-    stream: Any = leases.pop() if header.is_shared else message[_HEADER.size + n_refs * _REF.size :]
+    stream: Any = leases.pop() if header.is_shared else message[HEADER.size + n_refs * REF.size :]
     return partial(pickle.loads, stream, buffers=leases)
 
 
@@ -119,8 +120,11 @@ class _Parts:
     """A file that keeps what is written to it as it is, without a copy."""
 
     def __init__(self) -> None:
-        self.parts: list[Buffer] = []
-        self.write = self.parts.append
+        self._written: list[Any] = []
+        self.write = self._written.append
+
+    def parts(self) -> list[Buffer]:
+        return [part if type(part) is bytes else pickle.PickleBuffer(part).raw() for part in self._written]
 
 
 def pickle_parts(value: Any, share: Callable[[pickle.PickleBuffer], Any]) -> list[Buffer]:
@@ -129,7 +133,7 @@ def pickle_parts(value: Any, share: Callable[[pickle.PickleBuffer], Any]) -> lis
     pickler = pickle.Pickler(file, 5, buffer_callback=share)
     pickler.dispatch_table = _known_reducers()
     pickler.dump(value)
-    parts: list[Buffer] = file.parts
+    parts: list[Buffer] = file.parts()
     return parts
 
 
@@ -138,7 +142,7 @@ def _cloudpickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> li
 
     file = _Parts()
     cloudpickle.CloudPickler(file, 5, buffer_callback=share).dump(value)
-    return file.parts
+    return file.parts()
 
 
 _reducers: dict[type, Callable[[Any], Any]] = {}
