@@ -15,14 +15,13 @@ from headrace.batch.fetch import GATHERS
 from headrace.engines.remote_errors import PackedError, pack_error
 from headrace.engines.trailer import pack_trailer
 from headrace.engines.worker import describe_bad, key_at
-from headrace.transport.arena import WorkerArena
-from headrace.transport.bundles import pack_bundle
+from headrace.transport.arena import WORTH_SHARING, WorkerArena
+from headrace.transport.bundles import Bundle
 from headrace.transport.channel import WorkerChannel
 from headrace.transport.lists import pack_lists
 from headrace.transport.pickling import BATCH, OTHER, Message, encode
 from headrace.transport.ring import Buffer
 
-_SHORT = 1024
 _LARGEST_BUNDLE = 16
 _BUNDLE_BYTES = 2**18
 _HOLD_S = 0.05
@@ -80,8 +79,8 @@ class Outbox:
         self._where = where
         self._sent_states: States | None = None
         self._sending = threading.Lock()  # held by whoever uses the channel, or what is held
-        self._held: list[list[Buffer]] = []  # messages
-        self._held_bytes = 0
+        self._held = Bundle(_BUNDLE_BYTES)
+        self._shared_bytes = 0  # that the messages in it refer to
         self._n_sent = 0  # messages; a bundle is one
         self._sender: threading.Thread | None = None
 
@@ -105,7 +104,7 @@ class Outbox:
             else:
                 may_wait = is_plain and outcome.span is None and self._arena.board[GATHERS]
                 if may_wait and self._channel.has_received:
-                    self._hold(message, self._arena.sent_bytes - before)
+                    self._hold([*message, pack_trailer(None)], self._arena.sent_bytes - before)
                 else:
                     self._put(message, pack_trailer(outcome.span, perf_counter_ns()))
                 return
@@ -135,24 +134,27 @@ class Outbox:
         """Send a message, after all that is held."""
         with self._sending:
             self._send_held(self._arena)
-            self._send(_closed(message, trailer))
+            self._send([*message, trailer])
 
     def _hold(self, message: list[Buffer], n_shared: int) -> None:
         """Hold a message, which refers to so many bytes besides its own, until a few are together."""
         with self._sending:
-            self._held.append(_owned(_closed(message, pack_trailer(None))))
-            self._held_bytes += n_shared + sum([len(part) for part in self._held[-1]])
-            if len(self._held) >= _LARGEST_BUNDLE or self._held_bytes >= _BUNDLE_BYTES:
+            if not self._held.add(message):
+                self._send_held(self._arena)
+                self._send(message)
+                return
+            self._shared_bytes += n_shared
+            n_bytes = self._shared_bytes + self._held.n_bytes
+            if len(self._held) == _LARGEST_BUNDLE or n_bytes >= _BUNDLE_BYTES - WORTH_SHARING:
                 self._send_held(self._arena)
             elif self._sender is None:
                 self._sender = threading.Thread(target=self._send_late, name="headrace-send-held", daemon=True)
                 self._sender.start()
 
     def _send_held(self, arena: WorkerArena | None) -> None:
-        if not self._held:
-            return
-        held, self._held, self._held_bytes = self._held, [], 0
-        self._send(held[0] if len(held) == 1 else _closed(pack_bundle(held, arena), pack_trailer(None)))
+        if self._held:
+            self._shared_bytes = 0
+            self._send([*self._held.pack(arena), pack_trailer(None)])
 
     def _send(self, message: list[Buffer]) -> None:
         self._n_sent += 1
@@ -181,16 +183,3 @@ class Outbox:
             return None
         self._sent_states = states
         return states
-
-
-def _closed(message: list[Buffer], trailer: bytes) -> list[Buffer]:
-    """The message with its trailer; the fewer parts, the better."""
-    last = message[-1]
-    if type(last) is bytes and len(last) < _SHORT:
-        return [*message[:-1], last + trailer]
-    return [*message, trailer]
-
-
-def _owned(message: list[Buffer]) -> list[Buffer]:
-    """The same with a copy of what is the user's memory, which may change before it is sent."""
-    return [part if type(part) is bytes else bytes(part) for part in message]
