@@ -47,35 +47,35 @@ from headrace.base.messages import BadSample
 from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
-from headrace.batch.padding import Padded, pad_collate
 from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
 from headrace.data.dataset import Dataset, IterableDataset
-from headrace.data.shared_list import SharedList
-from headrace.data.tensors import TensorDataset
-from headrace.loader import DataLoader
-from headrace.order.batch_order_sampler import BatchOrderSampler
-from headrace.order.batch_sampler import BatchSampler
-from headrace.order.distributed import DistributedSampler
-from headrace.order.samplers import (
-    ChunkedSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
-from headrace.order.weights import class_weights
 
 if TYPE_CHECKING:
     from headrace.batch.packing import Packed, pack_collate, unpack_sequences
+    from headrace.batch.padding import Padded, pad_collate
+    from headrace.data.shared_list import SharedList
+    from headrace.data.tensors import TensorDataset
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
     from headrace.inspecting import Inspection, inspect
+    from headrace.loader import DataLoader
     from headrace.multistream.dataset import MultiStreamDataset
     from headrace.multistream.loader import MultiStreamDataLoader
     from headrace.multistream.steps import StreamBatch
+    from headrace.order.batch_order_sampler import BatchOrderSampler
+    from headrace.order.batch_sampler import BatchSampler
     from headrace.order.bucket_batches import BucketBatchSampler, sample_lengths
     from headrace.order.class_batches import ClassBatchSampler
+    from headrace.order.distributed import DistributedSampler
+    from headrace.order.samplers import (
+        ChunkedSampler,
+        RandomSampler,
+        Sampler,
+        SequentialSampler,
+        SubsetRandomSampler,
+        WeightedRandomSampler,
+    )
+    from headrace.order.weights import class_weights
     from headrace.sources.cache import Cache
     from headrace.streams.mix import mix
     from headrace.streams.readers import (
@@ -90,22 +90,37 @@ if TYPE_CHECKING:
     from headrace.streams.stream import Stream
     from headrace.tuning.tune import Tuning, tune
 
-# What many programs never ask for is imported when they do.
+# What a worker process has no use for, and what many programs never ask for, is imported when it is asked for.
 _LATE = {
     "Audit": "insight.audit",
+    "BatchOrderSampler": "order.batch_order_sampler",
+    "BatchSampler": "order.batch_sampler",
     "BucketBatchSampler": "order.bucket_batches",
     "Cache": "sources.cache",
+    "ChunkedSampler": "order.samplers",
     "ClassBatchSampler": "order.class_batches",
+    "DataLoader": "loader",
+    "DistributedSampler": "order.distributed",
     "Inspection": "inspecting",
     "MultiStreamDataLoader": "multistream.loader",
     "MultiStreamDataset": "multistream.dataset",
     "Packed": "batch.packing",
+    "Padded": "batch.padding",
+    "RandomSampler": "order.samplers",
+    "Sampler": "order.samplers",
+    "SequentialSampler": "order.samplers",
+    "SharedList": "data.shared_list",
     "Stream": "streams.stream",
     "StreamBatch": "multistream.steps",
+    "SubsetRandomSampler": "order.samplers",
+    "TensorDataset": "data.tensors",
     "Tuning": "tuning.tune",
+    "WeightedRandomSampler": "order.samplers",
+    "class_weights": "order.weights",
     "inspect": "inspecting",
     "mix": "streams.mix",
     "pack_collate": "batch.packing",
+    "pad_collate": "batch.padding",
     "plot_timings": "insight.plot",
     "read_arrow": "streams.readers",
     "read_csv": "streams.readers",

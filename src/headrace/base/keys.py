@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 
 def derive_key(seed: int, epoch: int, purpose: str) -> int:
     """A key of 128 bits for one purpose; those of neighbouring seeds and epochs have nothing in common.
@@ -12,5 +10,7 @@ def derive_key(seed: int, epoch: int, purpose: str) -> int:
         seed: any int.
         epoch: any int.
     """
+    from hashlib import blake2b
+
     digest = blake2b(f"{seed},{epoch},{purpose}".encode(), digest_size=16).digest()
     return int.from_bytes(digest, "little")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from pathlib import Path
 
 from headrace.base.warning import warn_user
 
 _SMALLEST = 2**26
 _LARGEST = 2**34
-_SHM = Path("/dev/shm")
+_SHM = "/dev/shm"
 
 
 def create_segment(n_workers: int) -> tuple[int, int]:
@@ -77,7 +76,7 @@ def preferred_size(n_workers: int) -> int:
 def _create_file(size: int, n_workers: int) -> tuple[int, int]:
     import tempfile
 
-    folders = [folder for folder in (_SHM, Path(tempfile.gettempdir())) if os.access(folder, os.W_OK)]
+    folders = [folder for folder in (_SHM, tempfile.gettempdir()) if os.access(folder, os.W_OK)]
     roomiest = max(folders, key=_free_bytes)
     folder = next((f for f in folders if _free_bytes(f) >= size * n_workers), roomiest)
     free = _free_bytes(folder)
@@ -94,7 +93,7 @@ def _create_file(size: int, n_workers: int) -> tuple[int, int]:
     return fd, _mappable_size(fd, size)
 
 
-def _free_bytes(folder: Path) -> int:
+def _free_bytes(folder: str) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 
