@@ -137,6 +137,7 @@ class Worker:
             job.recipe,
             collate,
             is_single=not job.batched,
+            is_apart=self._number is not None and self._kind == "process",
             randomness=randomness,
             on_bad=self._note_bad if job.skip_errors else None,
         )

@@ -40,6 +40,7 @@ class WindowFetcher:
     Args:
         collate: makes a batch of a list of rows, or of columns if the recipe says so.
         is_single: whether it makes single rows, instead.
+        is_apart: whether the loop is in another process.
         on_bad: hears of rows and batches that are left out, each once; if None, they raise.
     """
 
@@ -50,12 +51,14 @@ class WindowFetcher:
         *,
         randomness: SampleRandomness,
         is_single: bool = False,
+        is_apart: bool = False,
         on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:
         self._recipe = recipe
         self._collate = collate
         self._randomness = randomness
         self._is_single = is_single
+        self._is_apart = is_apart
         self._on_bad = on_bad
         self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
@@ -156,8 +159,10 @@ class WindowFetcher:
         return (objects[start : start + size] for start in starts)
 
     def _sendable(self, rows: Chunk) -> Chunk | None:
-        """What can be sent to another process, whatever library the rows come from; None if nothing can."""
+        """What can be sent to the loop, whatever library the rows come from; None if nothing can."""
         plain = self._plain(rows)
+        if not self._is_apart:
+            return plain
         try:
             pickle.dumps(plain)
         except Exception:  # noqa: BLE001 (whatever the rows raise)
