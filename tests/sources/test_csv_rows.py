@@ -313,6 +313,18 @@ class TestBadRecords:
             all_rows(CsvSource(path, options=FileOptions(max_record_bytes=50)))
 
 
+@pytest.mark.skipif(not is_installed("pyarrow"), reason="needs pyarrow")
+@pytest.mark.parametrize("length", [10, 1 << 16, (1 << 18) - 5, 1 << 18, 300_000, 1 << 20, 3 << 20])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_pyarrow_parses_records_of_any_length(tmp_path, monkeypatch, length, quote):
+    monkeypatch.setattr(csv_rows, "PythonParser", None)
+    values = [(i, "x" * (length if i % 7 == 3 else 10)) for i in range(20)]
+    text = "".join(f"{i},{quote}{value}{quote}\n" for i, value in values)
+    path = write(tmp_path, f"number,value\n{text}".encode())
+    found = all_rows(CsvSource(path, CsvFormat()))
+    assert found == [{"number": i, "value": value} for i, value in values]
+
+
 def test_a_compressed_table_is_one_block(tmp_path):
     path = write(tmp_path, gzip.compress(b"a,b\n" + b'1,"x\n"\n' * 500), "a.csv.gz")
     source = CsvSource(path, options=FileOptions(block_bytes=10))

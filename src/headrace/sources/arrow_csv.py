@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.optional import import_extra
+from headrace.base.world import get_worker_info
 from headrace.sources.arrow import TableChunk
 from headrace.sources.csv_format import CsvFormat, CsvSchema
 from headrace.sources.csv_types import BOOLS
@@ -16,14 +17,36 @@ else:
     pa = import_extra("pyarrow", "arrow", "Reading tables")
     arrow_csv = import_extra("pyarrow.csv", "arrow", "Reading tables")
 
+_THREAD_BYTES = 1 << 18  # that one of pyarrow's threads parses
 _TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
 
 
 def parse_with_arrow(content: bytes, table: CsvFormat, schema: CsvSchema) -> TableChunk | None:
     """The records of some UTF-8, which has no header; None if there are any that do not fit the schema."""
-    reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=list(schema.names))
+    is_quoted = table.quote is not None and table.quote.encode() in content
+    if get_worker_info() is None and not is_quoted:  # workers share the cores already
+        parsed = _parse(content, table, schema, thread_bytes=_THREAD_BYTES)
+        if parsed is not None:
+            return parsed
+    return _parse(content, table, schema, newlines_in_values=is_quoted)
+
+
+def _parse(
+    content: bytes,
+    table: CsvFormat,
+    schema: CsvSchema,
+    *,
+    newlines_in_values: bool = False,
+    thread_bytes: int | None = None,
+) -> TableChunk | None:
+    """The same, with several threads if it is told how much each may parse at a time; no record may be longer."""
+    reading = arrow_csv.ReadOptions(
+        use_threads=thread_bytes is not None,
+        block_size=len(content) + 1 if thread_bytes is None else thread_bytes,
+        column_names=list(schema.names),
+    )
     parsing = arrow_csv.ParseOptions(
-        delimiter=table.separator, quote_char=table.quote or False, newlines_in_values=True
+        delimiter=table.separator, quote_char=table.quote or False, newlines_in_values=newlines_in_values
     )
     try:
         parsed = arrow_csv.read_csv(
