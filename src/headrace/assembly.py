@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,12 @@ def _rank_of(loader: DataLoader[Any]) -> tuple[int, int]:
         return loader.shard.rank, loader.shard.world
     sampler: Any = loader.sampler
     return (sampler.rank, sampler.num_replicas) if hasattr(sampler, "num_replicas") else (0, 1)
+
+
+def import_engine(loader: DataLoader[Any]) -> None:
+    """Import what will run the tasks of a loader now, so that its first batch does not wait for it."""
+    if loader.num_workers > 0 and loader.engine in ("processes", "threads"):
+        import_module(f"headrace.engines.{loader.engine}")
 
 
 def make_engine(loader: DataLoader[Any], workers: int) -> Engine:

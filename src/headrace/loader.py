@@ -20,7 +20,7 @@ from headrace.arguments import (
     shown,
     warn_of_many_workers,
 )
-from headrace.assembly import is_stream
+from headrace.assembly import import_engine, is_stream
 from headrace.base.messages import BadSample
 from headrace.base.warning import WarnOnce
 from headrace.batch.collate import default_collate, default_convert
@@ -202,6 +202,7 @@ class DataLoader(Explained, Generic[T_co]):
         self._iterators = OpenIterators()
         self._initialised = True
         warn_of_many_workers(num_workers)
+        import_engine(self)
 
     def _make_course(self) -> Course:
         described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
