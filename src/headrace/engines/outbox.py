@@ -24,7 +24,7 @@ from headrace.transport.ring import Buffer
 
 _LARGEST_BUNDLE = 16
 _BUNDLE_BYTES = 2**18
-_HOLD_S = 0.05
+_HOLD_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
