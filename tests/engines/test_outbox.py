@@ -23,16 +23,10 @@ from headrace.transport.channel import LoaderChannel, WorkerChannel
 from headrace.transport.segment import create_segment
 
 
-class Busy(WorkerChannel):
-    """A channel by which more work has always come."""
-
-    has_received = True
-
-
 class Pair:
     """An outbox, and the loader's side of it."""
 
-    def __init__(self, channel=Busy, **options):
+    def __init__(self, **options):
         fd, size = create_segment(64)
         self.ours, self.theirs = socket.socketpair()
         arena = WorkerArena(fd, size)
@@ -40,8 +34,11 @@ class Pair:
         os.close(fd)
         self.loader = LoaderChannel(self.ours, self.loader_arena.ring)
         options = {"worker": 0, "skip_errors": False, "keeps_states": False, "where": str, **options}
-        self.outbox = Outbox(arena, channel(self.theirs.fileno(), arena.ring), **options)
+        self.outbox = Outbox(arena, WorkerChannel(self.theirs.fileno(), arena.ring), **options)
         self.loader_arena.board[GATHERS] = 1
+
+    def send(self, task, outcome, *, may_wait=True):
+        self.outbox.send_outcome(task, outcome, may_wait=may_wait)
 
     def arrived(self):
         return [take_apart(message, self.loader_arena) for message in self.loader.messages(to_the_end=True)]
@@ -62,7 +59,7 @@ def test_batches_come_together_while_there_is_more_to_do():
     pair = Pair()
     batches = [[f"line {n} {i}" for i in range(20)] for n in range(20)]
     for number, batch in enumerate(batches):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, batch))
+        pair.send(Task(number, None), Finished(number, batch))
     pair.outbox.begin(Begun(1), None)
     arrived = pair.arrived()
     assert max(len(part) for part in arrived if isinstance(part, list)) > 1
@@ -73,12 +70,9 @@ def test_batches_come_together_while_there_is_more_to_do():
 
 
 def test_whoever_has_nothing_more_to_do_keeps_nothing():
-    class Idle(WorkerChannel):
-        has_received = False
-
-    pair = Pair(Idle)
+    pair = Pair()
     for number in range(5):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, ["text"] * 20))
+        pair.send(Task(number, None), Finished(number, ["text"] * 20), may_wait=False)
         assert [finished.number for finished in finished_of(pair.arrived())] == [number]
     pair.close()
 
@@ -86,7 +80,7 @@ def test_whoever_has_nothing_more_to_do_keeps_nothing():
 def test_what_is_held_is_sent_though_the_next_task_takes_long():
     pair = Pair()
     for number in range(3):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, ["text"] * 20))
+        pair.send(Task(number, None), Finished(number, ["text"] * 20))
     pair.outbox._sender.join()
     assert [finished.number for finished in finished_of(pair.arrived())] == [0, 1, 2]
     pair.close()
@@ -97,7 +91,7 @@ def test_the_memory_of_a_batch_may_be_used_again_at_once():
     array, large, strings = np.zeros(10), np.zeros(50_000), [""] * 20
     for number in range(8):
         array[:], large[:], strings[:] = number, number, [str(number)] * 20
-        pair.outbox.send_outcome(Task(number, None), Finished(number, (array, strings, large[: 5000 * number])))
+        pair.send(Task(number, None), Finished(number, (array, strings, large[: 5000 * number])))
     pair.outbox.begin(Begun(1), None)
     found = finished_of(pair.arrived())
     assert [finished.number for finished in found] == [*range(8)]
@@ -120,10 +114,10 @@ def test_the_memory_of_a_batch_may_be_used_again_at_once():
 )
 def test_what_is_kept_is_sent_before_anything_else(outcome):
     pair = Pair()
-    pair.outbox.send_outcome(Task(0, None), Finished(0, [1]))
+    pair.send(Task(0, None), Finished(0, [1]))
     for number in (1, 2):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, [number]))
-    pair.outbox.send_outcome(Task(9, None), outcome)
+        pair.send(Task(number, None), Finished(number, [number]))
+    pair.send(Task(9, None), outcome)
     *before, last = pair.arrived()
     assert [finished.number for finished in finished_of(before)] == [0, 1, 2]
     told = opened(last[0]) if isinstance(last, list) else last.message
@@ -135,8 +129,8 @@ def test_a_batch_that_cannot_be_sent_fails_alone():
     pair = Pair()
     batches = [[0], [1], [threading.Lock()], [3], [4], [5], [6], [7], [8]]
     for number, batch in enumerate(batches):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, batch))
-    pair.outbox.send_outcome(Task(9, None), Exhausted(9))
+        pair.send(Task(number, None), Finished(number, batch))
+    pair.send(Task(9, None), Exhausted(9))
     arrived = pair.arrived()
     assert [finished.number for finished in finished_of(arrived)] == [0, 1, 3, 4, 5, 6, 7, 8]
     assert [part.message.number for part in arrived if isinstance(part, Report)] == [2, 9]
@@ -158,9 +152,9 @@ def test_any_batches_arrive_once_and_in_their_order(sent):
     pair = Pair()
     kept = []
     for number, batch in enumerate(sent):
-        pair.outbox.send_outcome(Task(number, None), Finished(number, batch))
+        pair.send(Task(number, None), Finished(number, batch))
         kept += finished_of(pair.arrived())
-    pair.outbox.send_outcome(Task(len(sent), None), Exhausted(len(sent)))
+    pair.send(Task(len(sent), None), Exhausted(len(sent)))
     kept += finished_of(pair.arrived())
     assert [finished.number for finished in kept] == list(range(len(sent)))
     for finished, batch in zip(kept, sent, strict=True):

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.messages import BeginEpoch, PackedIndices, Place, PlacedKeys, Pull, Stop, Task
-from headrace.transport.tasks import pack_message, unpack_message
+from headrace.transport.tasks import pack_message, pack_pulls, unpack_messages
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
 def through(message):
-    return unpack_message(memoryview(pack_message(message)))
+    [unpacked] = unpack_messages(memoryview(pack_message(message)))
+    return unpacked
 
 
 def packed(values):
@@ -81,3 +82,12 @@ def test_keys_that_only_cloudpickle_can_send():
 def test_indices_may_be_written_to():
     through(Task(0, packed([1, 2]), 0)).keys.array[0] = 5
     through(Task(0, PlacedKeys(packed([1, 2]), Place(0, 0, 1)), 0)).keys.keys.array[0] = 5
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=300), st.integers(0, 100), st.none() | st.integers(1, 999))
+def test_many_pulls_are_one_message(numbers, lane, count):
+    pull = Pull(count)
+    tasks = [Task(number, pull, lane) for number in numbers]
+    packed = pack_pulls(tasks)
+    assert unpack_messages(memoryview(packed)) == tasks
+    assert len(packed) < 40 + 8 * len(numbers)

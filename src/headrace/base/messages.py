@@ -222,8 +222,8 @@ def opened(outcome: Outcome) -> Outcome:
     if type(outcome) is not Finished or type(outcome.batch) is not Sealed:
         return outcome
     try:
-        number, sealed, *rest = outcome
-        return Finished(number, sealed.open(), *rest)
+        number, sealed, bad, fingerprint, state, span = outcome
+        return Finished(number, sealed.open(), bad, fingerprint, state, span)
     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
         return Failed(outcome.number, error, outcome.state)
 

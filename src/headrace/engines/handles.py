@@ -21,7 +21,7 @@ from headrace.engines.shutdown import end_processes
 from headrace.transport.arena import LoaderArena
 from headrace.transport.channel import LoaderChannel
 from headrace.transport.segment import create_segment
-from headrace.transport.tasks import pack_message
+from headrace.transport.tasks import pack_message, pack_pulls
 
 _LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
 
@@ -34,6 +34,7 @@ class WorkerHandle:
         exit_fd: a descriptor that can be read from when the process has ended.
         is_ready: whether it has started to work.
         in_flight: the tasks that it has, in their order.
+        unsent: the last of these, not yet sent; they ask for the same `Pull`, and are sent as one message.
         last_done: a task of a stream that came back, and `times_done` how many did in this epoch.
         states: of its generators, after the last task that came back.
         states_at_start: of the epoch; None means freshly seeded.
@@ -46,10 +47,34 @@ class WorkerHandle:
     arena: LoaderArena
     is_ready: bool = False
     in_flight: dict[int, Task] = field(default_factory=dict)
+    unsent: list[Task] = field(default_factory=list)
     last_done: Task | None = None
     times_done: int = 0
     states: States | None = None
     states_at_start: States | None = None
+
+    def pull(self, task: Task) -> None:
+        """Give it a task that asks for a `Pull`, to be sent with the next `flush`."""
+        if self.unsent and self.unsent[-1].keys is not task.keys:
+            self._put_unsent()
+        self.in_flight[task.number] = task
+        self.unsent.append(task)
+
+    def put(self, task: Task, message: bytes) -> None:
+        """Give it a task, which is packed in a message, to be sent with the next `flush`."""
+        self._put_unsent()
+        self.in_flight[task.number] = task
+        self.channel.put(message)
+
+    def flush(self) -> None:
+        """Send what it has been given, as far as the worker takes it."""
+        self._put_unsent()
+        self.channel.flush()
+
+    def _put_unsent(self) -> None:
+        if self.unsent:
+            self.channel.put(pack_pulls(self.unsent))
+            self.unsent.clear()
 
     def at_work(self) -> tuple[Task, int] | None:
         """The task and the position of the sample that it is at, or was at when it died."""

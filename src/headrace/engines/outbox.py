@@ -92,8 +92,8 @@ class Outbox:
         """Send that an epoch has begun, and the states of the generators before it."""
         self._put(encode(Message(-1, OTHER), Report(begun, states), self._arena), pack_trailer(None))
 
-    def send_outcome(self, task: Task, outcome: Outcome) -> None:
-        """Send what became of a task, or hold it for a moment."""
+    def send_outcome(self, task: Task, outcome: Outcome, *, may_wait: bool = False) -> None:
+        """Send what became of a task; or hold it for a moment, if it may wait, because there is more to do."""
         if isinstance(outcome, Finished):
             before = self._arena.sent_bytes
             is_plain = self._is_plain(outcome)
@@ -102,8 +102,7 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 (whatever pickling raises)
                 outcome = self._unsendable(task, outcome, error)
             else:
-                may_wait = is_plain and outcome.span is None and self._arena.board[GATHERS]
-                if may_wait and self._channel.has_received:
+                if may_wait and is_plain and outcome.span is None and self._arena.board[GATHERS]:
                     self._hold([*message, pack_trailer(None)], self._arena.sent_bytes - before)
                 else:
                     self._put(message, pack_trailer(outcome.span, perf_counter_ns()))

@@ -11,7 +11,9 @@ import select
 import signal
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.base.errors import WorkerError
 from headrace.base.freed_memory import keep_freed_memory
@@ -28,7 +30,7 @@ from headrace.engines.worker import Worker, could_not_start, whereabouts
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
 from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.tasks import unpack_message
+from headrace.transport.tasks import unpack_messages
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 _SHORT = 1024
@@ -145,12 +147,16 @@ class _WorkerProcess:
         resume = self._assignment.resume
         self._start(resume)
         self._outbox.send(Begun(0))
+        messages: deque[Any] = deque()
         while True:
-            match unpack_message(self._channel.receive()):
+            if not messages:
+                messages.extend(unpack_messages(self._channel.receive()))
+            match messages.popleft():
                 case Task() as task:
                     outcome = self._work(task)
                     if not self._arena.board[STOP]:  # else nobody wants it
-                        self._outbox.send_outcome(task, outcome)
+                        has_more = bool(messages) or self._channel.has_received
+                        self._outbox.send_outcome(task, outcome, may_wait=has_more)
                     if self._worker is not None:
                         self._worker.rest()
                     del task, outcome

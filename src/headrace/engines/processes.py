@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
-from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Pull, Skipped, Task
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
@@ -131,13 +131,16 @@ class ProcessEngine:
         return handle
 
     def submit(self, task: Task, *, more: bool = False) -> None:
-        message = pack_message(task)
+        is_pull = type(task.keys) is Pull
+        message = b"" if is_pull else pack_message(task)
         with self._books:
             if self._broken is not None:
                 raise self._broken
             handle = self._handles[task.lane]
-            handle.in_flight[task.number] = task
-            handle.channel.put(message)
+            if is_pull:
+                handle.pull(task)
+            else:
+                handle.put(task, message)
             if not more:
                 self._send(handle)
 
@@ -147,7 +150,7 @@ class ProcessEngine:
                 self._send(handle)
 
     def _send(self, handle: WorkerHandle) -> None:
-        handle.channel.flush()
+        handle.flush()
         if handle.channel.has_unsent:
             self._wake()  # whoever waits must wait for the worker to take the rest, too
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import struct
+from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, Task
 
-_PICKLED, _INDICES, _PULL, _PLACED = range(4)
+_PICKLED, _INDICES, _PULL, _PLACED, _PULLS = range(5)
 _HEAD = struct.Struct("<Bqqq")  # kind, the task's number, its lane, how many samples a pull asks for
 _PLACE = struct.Struct("<qqq")
 
@@ -34,11 +36,26 @@ def pack_message(message: Any) -> bytes:
     return bytes([_PICKLED]) + _pickle(message)
 
 
-def unpack_message(message: memoryview) -> Any:
-    """The message of these bytes."""
+def pack_pulls(tasks: Sequence[Task]) -> bytes:
+    """The bytes of several tasks of one worker that all ask for the same `Pull`."""
+    keys, lane = tasks[0].keys, tasks[0].lane
+    head = _HEAD.pack(_PULLS, len(tasks), lane, -1 if keys.count is None else keys.count)
+    return head + array("q", [task.number for task in tasks]).tobytes()
+
+
+def unpack_messages(message: memoryview) -> list[Any]:
+    """The messages of these bytes."""
     kind = message[0]
     if kind == _PICKLED:
-        return pickle.loads(message[1:])
+        return [pickle.loads(message[1:])]
+    if kind != _PULLS:
+        return [_unpack_task(kind, message)]
+    _, _, lane, count = _HEAD.unpack_from(message)
+    pull = _pull(count)
+    return [Task(number, pull, lane) for number in array("q", bytes(message[_HEAD.size :]))]
+
+
+def _unpack_task(kind: int, message: memoryview) -> Task:
     _, number, lane, count = _HEAD.unpack_from(message)
     if kind == _PULL:
         return Task(number, _pull(count), lane)
