@@ -1,7 +1,8 @@
 """How fast do 200,000 records of 2 KB come from files, in order and shuffled, next to the peers' own formats?
 
-Batches of 256, 0, 1 and 2 workers; 16 files of each format. Hugging Face `datasets` streams the same Parquet files, and
-cuts batches itself; LitData reads its own chunks with its own loader; webdataset reads the same tar archives with its
+Batches of 256, 0, 1 and 2 workers; 16 files of each format. Hugging Face `datasets` streams the same Parquet files: row
+by row, which torch's DataLoader collates, as its documentation shows it, and with batches that it cuts itself, which is
+much faster. The limit is pyarrow alone, which reads the files and makes the objects, in one process. LitData reads its own chunks with its own loader; webdataset reads the same tar archives with its
 own loader, which gets whole batches. All give the bytes of records as Python objects. Shuffles have buffers of 10,000
 records (webdataset: 1,000, as it recommends; LitData shuffles within chunks).
 """
@@ -42,7 +43,9 @@ BUFFER = 10_000
 WEBDATASET_BUFFER = 1000
 PARQUET, TAR = "headrace, Parquet", "headrace, tar"
 HUGGING_FACE, LITDATA, WEBDATASET = "datasets, Parquet", "LitData", "webdataset, tar"
-PEERS = {HUGGING_FACE: "datasets", LITDATA: "litdata", WEBDATASET: "webdataset"}
+HUGGING_FACE_ROWS = "datasets, Parquet, row by row"
+LIMIT = "pyarrow alone"
+PEERS = {HUGGING_FACE: "datasets", HUGGING_FACE_ROWS: "datasets", LITDATA: "litdata", WEBDATASET: "webdataset"}
 Make = Callable[[Path, bool, int], Any]
 """Makes a loader, given the folder of all files, whether to shuffle, and the number of workers."""
 
@@ -93,12 +96,32 @@ def tar_loader(folder: Path, shuffled: bool, workers: int) -> Any:
     return DataLoader(stream.shuffle() if shuffled else stream, batch_size=BATCH, seed=0, **with_workers(workers))
 
 
-def hugging_face_loader(folder: Path, shuffled: bool, workers: int) -> Any:
+class PyarrowAlone:
+    """Batches of Python objects as pyarrow makes them, within each row group."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(folder.glob("*.parquet"))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for path in self.files:
+            for batch in pq.ParquetFile(path, memory_map=True).iter_batches(BATCH, use_threads=False):
+                yield {"id": batch.column("id").to_numpy(), "data": batch.column("data").to_pylist()}
+
+
+def hugging_face_dataset(folder: Path, shuffled: bool) -> Any:
     from datasets import load_dataset
 
     dataset = load_dataset("parquet", data_files=f"{folder}/*.parquet", split="train", streaming=True)
-    dataset = dataset.shuffle(seed=0, buffer_size=BUFFER) if shuffled else dataset
-    return torch_data.DataLoader(dataset.batch(BATCH), batch_size=None, **with_workers(workers))
+    return dataset.shuffle(seed=0, buffer_size=BUFFER) if shuffled else dataset
+
+
+def hugging_face_loader(folder: Path, shuffled: bool, workers: int) -> Any:
+    dataset = hugging_face_dataset(folder, shuffled).batch(BATCH)
+    return torch_data.DataLoader(dataset, batch_size=None, **with_workers(workers))
+
+
+def hugging_face_rows_loader(folder: Path, shuffled: bool, workers: int) -> Any:
+    return torch_data.DataLoader(hugging_face_dataset(folder, shuffled), batch_size=BATCH, **with_workers(workers))
 
 
 def litdata_loader(folder: Path, shuffled: bool, workers: int) -> Any:
@@ -121,6 +144,7 @@ MAKE: dict[str, Make] = {
     PARQUET: parquet_loader,
     TAR: tar_loader,
     HUGGING_FACE: hugging_face_loader,
+    HUGGING_FACE_ROWS: hugging_face_rows_loader,
     LITDATA: litdata_loader,
     WEBDATASET: webdataset_loader,
 }
@@ -140,17 +164,20 @@ def run(settings: Settings) -> Report:
             for workers in WORKER_COUNTS:
                 progress(f"[streams_records] {order}, {workers} workers")
                 loaders = {name: MAKE[name](Path(folder), shuffled, workers) for name in names}
+                if not shuffled and not workers:
+                    loaders[LIMIT] = PyarrowAlone(Path(folder))
                 longest_s = longest_seconds(settings)
                 runs = {name: epoch_rate(loader, BATCH, longest_s) for name, loader in loaders.items()}
                 found = interleave(runs, settings.repeats)
                 figures |= {(name, workers): own for name, own in found.items()}
                 rows += contest_rows(order, workers, found, "records/s")
             targets += targets_of(order, figures)
-    return Report(rows, targets, missing_peers(*PEERS.values()))
+    return Report(rows, targets, missing_peers(*dict.fromkeys(PEERS.values())))
 
 
 def targets_of(order: str, figures: dict[tuple[str, int], list[float]]) -> Iterator[Target]:
-    for ours, peer, bar in ((PARQUET, HUGGING_FACE, 5), (PARQUET, LITDATA, 2), (TAR, WEBDATASET, 8)):
+    bars = ((PARQUET, HUGGING_FACE_ROWS, 5), (PARQUET, HUGGING_FACE, 5), (PARQUET, LITDATA, 2), (TAR, WEBDATASET, 8))
+    for ours, peer, bar in bars:
         for workers in (0, 2):
             if (peer, workers) in figures:
                 what = f"{ours} against {peer}, {order}, {workers} workers"

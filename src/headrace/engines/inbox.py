@@ -31,7 +31,7 @@ def take_apart(message: memoryview, arena: LoaderArena) -> list[Finished] | Repo
 
 
 def _finished(message: memoryview, arena: LoaderArena) -> Finished:
+    """The batch of a message that was in a bundle, and so was not timed."""
     header = read_header(message)
-    return Finished(
-        header.number, Sealed(decoder(header, message[:-1], arena))
-    )  # without the trailer, of an untimed one
+    body = message[:-1]  # the trailer of such a batch is one byte
+    return Finished(header.number, Sealed(decoder(header, body, arena)))
