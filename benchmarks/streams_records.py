@@ -2,9 +2,10 @@
 
 Batches of 256, 0, 1 and 2 workers; 16 files of each format. Hugging Face `datasets` streams the same Parquet files: row
 by row, which torch's DataLoader collates, as its documentation shows it, and with batches that it cuts itself, which is
-much faster. The limit is pyarrow alone, which reads the files and makes the objects, in one process. LitData reads its own chunks with its own loader; webdataset reads the same tar archives with its
-own loader, which gets whole batches. All give the bytes of records as Python objects. Shuffles have buffers of 10,000
-records (webdataset: 1,000, as it recommends; LitData shuffles within chunks).
+much faster. The limit is pyarrow alone, which reads the files and makes the objects, in one process. LitData reads its
+own chunks with its own loader; webdataset reads the same tar archives with its own loader, which gets whole batches.
+All give the bytes of records as Python objects. Shuffles have buffers of 10,000 records (webdataset: 1,000, as it
+recommends; LitData shuffles within chunks).
 """
 
 from __future__ import annotations
