@@ -263,6 +263,21 @@ class TestHeader:
 
 
 @pytest.mark.usefixtures("parser")
+class TestHeaderThatIsNoText:
+    content = b"n\xe4me,b\n1,2\n"
+
+    def test_is_told_with_a_cure(self, tmp_path):
+        path = write(tmp_path, self.content)
+        with pytest.raises(RecordError, match=r"data\.csv: a name in its header .*encoding=\"latin-1\""):
+            CsvSource(path, CsvFormat()).schema()
+
+    def test_can_be_read_all_the_same(self, tmp_path):
+        path = write(tmp_path, self.content)
+        assert all_rows(CsvSource(path, CsvFormat(names=["x", "y"]))) == [{"x": 1, "y": 2}]
+        for options, name in (({"encoding": "latin-1"}, "näme"), ({"errors": "replace"}, "n\ufffdme")):
+            assert all_rows(CsvSource(path, CsvFormat(), FileOptions(**options))) == [{name: 1, "b": 2}]
+
+
 class TestBadRecords:
     def test_are_left_out_alone(self, tmp_path):
         path = write(tmp_path, b'a,b\n1,x\n2\n3,y,z\n"oops\n",w\n\n4,\xff\n5,v\n')

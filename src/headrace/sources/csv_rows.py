@@ -90,7 +90,7 @@ class CsvSource(FileSource):
         for segment, encoding in self._segments(block):
             records = segment
             if header_due:
-                header, records = self._split_header(segment, encoding)
+                header, records = self._split_header(segment, encoding, block.path)
                 self._check_header(header, block)
                 header_due = not header
             before = n_lines + segment.content.count(b"\n", 0, records.offset - segment.offset)
@@ -136,13 +136,25 @@ class CsvSource(FileSource):
     def _quoted_ends(self) -> QuotedRecordEnds:
         return QuotedRecordEnds(self.table.separator.encode(), (self.table.quote or "").encode())
 
-    def _split_header(self, segment: Segment, encoding: TextEncoding) -> tuple[list[str], Segment]:
+    def _split_header(self, segment: Segment, encoding: TextEncoding, path: str) -> tuple[list[str], Segment]:
         """The first record, and those behind it."""
         content = segment.content
         n_empty = len(content) - len(content.lstrip(b"\r\n"))
         first = content[: self._ends().first_after(content, n_empty) or len(content)]
         header, n = take_header(first, self.table, encoding.name, self.options.max_record_bytes)
+        if self.table.names is None:
+            header = [self._name(field, encoding, path) for field in header]
         return header, replace(segment, offset=segment.offset + n, content=content[n:])
+
+    def _name(self, field: str, encoding: TextEncoding, path: str) -> str:
+        """A field of the header, whose bytes that are no text were kept as surrogates, as a name."""
+        try:
+            return field.encode(encoding.name, "surrogateescape").decode(encoding.name, self.options.errors)
+        except UnicodeError as error:
+            raise RecordError(
+                f"{path}: a name in its header is no text in {encoding.name}: {field!a}. Pass the encoding of the "
+                'file, such as encoding="latin-1", or names of your own.'
+            ) from error
 
     def _check_header(self, header: list[str], block: Block) -> None:
         expected = list(self.schema().names)
@@ -214,7 +226,7 @@ class CsvSource(FileSource):
         """The names of the columns, and the first records of a file."""
         with closing(self._segments(Block(file.path, 0, file.size if self._can_cut(file) else None))) as segments:
             segment, encoding = next(segments, (Segment(0, b""), self._encoding()))
-        header, behind = self._split_header(segment, encoding) if self.table.header else ([], segment)
+        header, behind = self._split_header(segment, encoding, file.path) if self.table.header else ([], segment)
         lines = split_lines(behind.content.decode(encoding.name, "replace"))
         records = (row for row in self.table.records(lines, self.options.max_record_bytes) if row)
         rows = list(islice(records, _SAMPLE_RECORDS))
