@@ -142,3 +142,55 @@ def test_a_thread_that_prints(tmp_path):
     ended = run_script(tmp_path, source)
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.splitlines()[-1] == "good 5"
+
+
+@needs_proc
+def test_a_thread_that_imports_what_the_worker_imports_too(tmp_path):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.3)\nvalue = 7\n")
+    source = """
+    sys.path.insert(0, os.getcwd())
+
+    def value_of(index):
+        import slow_to_import
+
+        return slow_to_import.value + index
+
+    class Importing(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return value_of(index)
+
+    thread = threading.Thread(target=value_of, args=(0,))
+    thread.start()
+    while "slow_to_import" not in sys.modules:
+        time.sleep(0.001)
+    loader = DataLoader(Importing(), num_workers=1, output="numpy", multiprocessing_context="fork", timeout=10)
+    print([batch.tolist() for batch in loader])
+    thread.join()
+    """
+    ended = run_script(tmp_path, source)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout == "[[7], [8]]\n"
+
+
+@needs_proc
+def test_many_threads_that_load_for_the_first_time(tmp_path):
+    source = """
+    found = []
+
+    def load():
+        loader = DataLoader(list(range(100)), batch_size=7, num_workers=1, multiprocessing_context="fork", timeout=20)
+        found.append(sum(int(batch.sum()) for batch in loader))
+
+    threads = [threading.Thread(target=load) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(found)
+    """
+    ended = run_script(tmp_path, source)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout == f"{[4950] * 6}\n"

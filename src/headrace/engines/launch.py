@@ -14,11 +14,13 @@ import os
 import pickle
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from copyreg import dispatch_table
+from importlib import _bootstrap
 from multiprocessing import reduction, spawn
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -115,6 +117,7 @@ def start_process(context: BaseContext, target: Callable[..., None], parcel: Any
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         _refuse()
     if context.get_start_method() == "fork":
+        _await_imports()
         return _start(context, target, (Parcel(parcel), *args))
     _preload(context)
     try:
@@ -133,6 +136,26 @@ def start_process(context: BaseContext, target: Callable[..., None], parcel: Any
         ) from None
     _reasons[process] = reason
     return process
+
+
+_IMPORT_S = 1.0
+_lasting: set[str] = set()  # modules whose import takes longer: perhaps as long as the program, which runs in it
+
+
+def _await_imports() -> None:
+    """Wait for other threads that import a module: a child that was forked meanwhile could never import it."""
+    locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
+    deadline = time.monotonic() + _IMPORT_S
+    while being_imported := [name for name, lock in list(locks.items()) if _is_foreign(lock())]:
+        if _lasting.issuperset(being_imported):
+            return
+        if time.monotonic() > deadline:
+            _lasting.update(being_imported)
+        time.sleep(0.001)
+
+
+def _is_foreign(lock: Any) -> bool:
+    return getattr(lock, "owner", None) not in (None, threading.get_ident())
 
 
 _reasons: weakref.WeakKeyDictionary[BaseProcess, str] = weakref.WeakKeyDictionary()

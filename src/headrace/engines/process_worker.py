@@ -13,11 +13,13 @@ import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from headrace.base.errors import WorkerError
 from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
+from headrace.base.optional import loaded
 from headrace.base.randomness import enter_sample
 from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
 from headrace.base.world import WorkerInfo, enter_worker_process
@@ -70,6 +72,20 @@ class Assignment:
     dies_with_thread: bool
     keeps_states: bool
     resume: Resume | None
+
+
+def preload(job: Job) -> None:
+    """Import what a worker will import, before it is forked.
+
+    Else another thread may be in the middle of that, and the worker, to which the thread is lost, waits for ever.
+    """
+    modules = []
+    if loaded("torch") is not None:
+        modules += ["headrace.frameworks.torch_tensors", "headrace.frameworks.torch_transport"]
+    if job.recipe is not None:
+        modules += ["headrace.streams.fetch", "numpy.random"]
+    for module in modules:
+        import_module(module)
 
 
 def run(parcel: Parcel, assignment: Assignment) -> None:

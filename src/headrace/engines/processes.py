@@ -25,7 +25,7 @@ from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_w
 from headrace.engines.inbox import take_apart
 from headrace.engines.outbox import FailedRemotely, Report
 from headrace.engines.patience import stall_s
-from headrace.engines.process_worker import Resume
+from headrace.engines.process_worker import Resume, preload
 from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.segment import create_file
@@ -83,6 +83,7 @@ class ProcessEngine:
         self.close()
         if self._context.get_start_method() == "fork":
             warn_of_huge_containers(job.dataset, self.workers)
+            preload(job)
         self._job = job
         self._epoch = 0
         self._is_interrupted = False
