@@ -148,11 +148,12 @@ class CsvSource(FileSource):
 
     def _name(self, field: str, encoding: TextEncoding, path: str) -> str:
         """A field of the header, whose bytes that are no text were kept as surrogates, as a name."""
+        raw = field.encode(encoding.name, "surrogateescape")
         try:
-            return field.encode(encoding.name, "surrogateescape").decode(encoding.name, self.options.errors)
+            return raw.decode(encoding.name, self.options.errors)
         except UnicodeError as error:
             raise RecordError(
-                f"{path}: a name in its header is no text in {encoding.name}: {field!a}. Pass the encoding of the "
+                f"{path}: a name in its header is no text in {encoding.name}: {raw!r}. Pass the encoding of the "
                 'file, such as encoding="latin-1", or names of your own.'
             ) from error
 

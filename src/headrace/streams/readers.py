@@ -95,7 +95,8 @@ def read_csv(
     Args:
         header: whether the first line names the columns.
         names: of the columns, if no line does.
-        types: "int", "float", "bool" or "str" by column; what is not given is found in the first block.
+        types: "int", "float", "bool" or "str" by column; what is not given is found in the first block. Texts that look
+            like numbers become numbers: name columns such as postal codes, which lose their leading zeros, as "str".
         quote: None if quotes mean nothing.
         nulls: the texts that stand for null; the empty text, if not given, where a column is not of text.
         newlines_in_values: False spares reading large files once to find quoted newlines.
