@@ -85,6 +85,7 @@ class Flow:
         self._due: deque[Outcome] = deque()
         self._submitted = 0
         self._told = 0
+        self._enough = -1  # tasks in flight: at so many, more are sent though nobody waits; -1 where none works ahead
         self._keys_ended = False
 
     def __iter__(self) -> Flow:
@@ -116,13 +117,15 @@ class Flow:
                 case Finished():
                     if outcome.bad:
                         self._report(outcome.bad)
-                    self._work_ahead()
+                    if self._submitted - self._told <= self._enough:
+                        self.submit_tasks()
                     if self._account is not None:
                         self._account.settle(outcome)
                     self.latest = outcome.number
                     return outcome.batch
                 case Failed():
-                    self._work_ahead()
+                    if self._submitted - self._told <= self._enough:
+                        self.submit_tasks()
                     if self._account is not None:
                         self._account.settle(outcome)
                     try:
@@ -137,14 +140,19 @@ class Flow:
                     self.submit_tasks()
 
     def submit_tasks(self) -> None:
-        """Send out as many tasks as may be in flight."""
+        """Send out as many tasks as may be in flight.
+
+        Where these are many, a sixteenth of them is sent at a time: so the workers wake less often.
+        """
+        depth = self._engine.depth
+        if self._works_ahead:
+            self._enough = depth - (depth // 16 if depth >= _MANY * self._engine.workers else 1)
         try:
-            self._submit_tasks()
+            self._submit_tasks(depth)
         finally:
             self._engine.flush()
 
-    def _submit_tasks(self) -> None:
-        depth = self._engine.depth
+    def _submit_tasks(self, depth: int) -> None:
         while self._submitted - self._told < depth and not self._keys_ended:
             lane = self._dealer.choose(depth)
             if lane is None:
@@ -181,27 +189,17 @@ class Flow:
             if self._progress.follows_lanes:
                 self._lanes_of_streams[task.number] = task.lane
 
-    def _work_ahead(self) -> None:
-        """Keep the workers busy while the loop is at work on the batch that it gets now.
-
-        Where many tasks are in flight, a sixteenth of them is sent at a time: so the workers wake less often.
-        """
-        depth = self._engine.depth
-        at_once = depth // 16 if depth >= _MANY * self._engine.workers else 1
-        if self._works_ahead and self._submitted - self._told <= depth - at_once:
-            self.submit_tasks()
-
     def _receive(self) -> None:
         outcome = self._engine.receive()
         task = self._in_flight.pop(outcome.number)
         self._dealer.take_back(task.lane)
-        if isinstance(outcome, Exhausted):
-            self._dealer.retire(task.lane)
-        elif isinstance(outcome, Finished):
+        if type(outcome) is Finished:
             if outcome.fingerprint is not None and self._tell_first is not None:
                 self._tell_first(task.lane, outcome.fingerprint)
             if outcome.span is not None and self._timekeeper is not None:
                 self._timekeeper.made(task, outcome.span)
+        elif isinstance(outcome, Exhausted):
+            self._dealer.retire(task.lane)
         self._put(outcome)
 
     def _put(self, outcome: Outcome) -> None:

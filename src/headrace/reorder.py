@@ -24,7 +24,8 @@ class ReorderBuffer(Generic[T]):
         self._capacity = capacity + len(self._absent)
         self._next = first
         self._early: dict[int, T] = {}
-        self._pass_absent()
+        while self._next in self._absent:
+            self._next += 1
 
     def put(self, position: int, result: T) -> list[T]:
         """Accept one result and return all that are now due.
@@ -40,16 +41,11 @@ class ReorderBuffer(Generic[T]):
             return []
         due = [result]
         self._next += 1
-        self._pass_absent()
-        while self._next in self._early:
-            due.append(self._early.pop(self._next))
+        while self._next in self._early or self._next in self._absent:
+            if self._next in self._early:
+                due.append(self._early.pop(self._next))
             self._next += 1
-            self._pass_absent()
         return due
-
-    def _pass_absent(self) -> None:
-        while self._next in self._absent:
-            self._next += 1
 
     def __len__(self) -> int:
         """How many results wait for an earlier one."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.transport.lists import pack_lists
-from headrace.transport.pickling import BATCH, Message, decoder, encode, read_header
+from headrace.transport.pickling import BATCH, encode, read_header, seal
 from tests.transport.test_arena import Pair
 
 
@@ -22,8 +22,8 @@ def through(batch):
 
 
 def through_arena(batch, pair):
-    message = memoryview(b"".join(encode(Message(7, BATCH), pack_lists(batch, pair.worker.allocate), pair.worker)))
-    return decoder(read_header(message), message, pair.loader)()
+    message = memoryview(b"".join(encode(7, BATCH, pack_lists(batch, pair.worker.allocate), pair.worker)))
+    return seal(read_header(message), message, pair.loader)()
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def test_lists_of_strings_and_bytes_are_packed(kind, length):
 def test_long_bytes_go_straight_to_shared_memory():
     with a_pair() as pair:
         batch = [bytes([i]) * (2000 + i) for i in range(256)]
-        message = encode(Message(7, BATCH), pack_lists(batch, pair.worker.allocate), pair.worker)
+        message = encode(7, BATCH, pack_lists(batch, pair.worker.allocate), pair.worker)
         assert len(b"".join(message)) < 4000
         assert through_arena(batch, pair) == batch
 
@@ -113,6 +113,6 @@ def test_other_lists_are_left_alone(batch):
 def test_a_string_that_comes_often_is_sent_once():
     text = "x" * 10**5
     with a_pair() as pair:
-        message = encode(Message(7, BATCH), pack_lists([text] * 100, pair.worker.allocate), pair.worker)
+        message = encode(7, BATCH, pack_lists([text] * 100, pair.worker.allocate), pair.worker)
         assert sum(len(part) for part in message) < 2 * 10**5
         assert through_arena([text] * 100, pair) == [text] * 100

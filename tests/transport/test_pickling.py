@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from headrace.transport import pickling
 from headrace.transport.arena import WORTH_SHARING
-from headrace.transport.pickling import BATCH, Message, decoder, encode, read_header
+from headrace.transport.pickling import BATCH, encode, read_header, seal
 from tests.needs import HAS_TORCH, needs_torch
 from tests.transport.test_arena import Pair, is_leased
 
@@ -41,10 +41,10 @@ def pair():
 
 
 def there_and_back(value, pair):
-    message = memoryview(b"".join(encode(Message(7, BATCH), value, pair.worker)))
+    message = memoryview(b"".join(encode(7, BATCH, value, pair.worker)))
     header = read_header(message)
     assert (header.number, header.kind) == (7, BATCH)
-    return decoder(header, message, pair.loader)()
+    return seal(header, message, pair.loader)()
 
 
 def equal(one, other):
@@ -191,7 +191,7 @@ def test_large_values(pair, name):
 
 def test_the_message_of_large_values_is_small(pair):
     for value in ([np.zeros(10**6), np.ones(10**6)], bytes(10**6), "x" * 10**6, list(range(10**5))):
-        assert len(b"".join(encode(Message(0, BATCH), value, pair.worker))) < 1000
+        assert len(b"".join(encode(0, BATCH, value, pair.worker))) < 1000
 
 
 def test_memory_of_the_arena_is_not_copied(pair):
@@ -256,15 +256,15 @@ def test_what_cannot_be_pickled_raises_and_keeps_no_memory(pair):
     value = [np.zeros(10**5), threading.Lock()]
     for _ in range(40):
         with pytest.raises(TypeError, match="pickle"):
-            encode(Message(0, BATCH), value, pair.worker)
+            encode(0, BATCH, value, pair.worker)
     assert pair.carved_bytes() < 4 * 10**6
 
 
 def test_what_cannot_be_rebuilt_raises_and_keeps_no_memory(pair):
     for _ in range(40):
-        message = b"".join(encode(Message(0, BATCH), [np.zeros(10**5), Unbuildable()], pair.worker))
+        message = b"".join(encode(0, BATCH, [np.zeros(10**5), Unbuildable()], pair.worker))
         with pytest.raises(LookupError, match="not here"):
-            decoder(read_header(memoryview(message)), memoryview(message), pair.loader)()
+            seal(read_header(memoryview(message)), memoryview(message), pair.loader)()
     assert pair.carved_bytes() < 4 * 10**6
 
 

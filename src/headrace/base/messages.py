@@ -6,8 +6,8 @@ What comes with every batch is a named tuple, which is made in a fourth of the t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,13 +157,13 @@ class Span(NamedTuple):
     ends: bytes = b""
 
 
-class Sealed(NamedTuple):
-    """A batch as a worker has packed it. It is unpacked right before it is given out.
+class Sealed(partial[Any]):
+    """A batch as a worker has packed it. It is unpacked, by calling it, right before it is given out.
 
     So the memory of the batch before, which is in the cache, can serve it.
     """
 
-    open: Callable[[], Any]
+    __slots__ = ()
 
 
 class Finished(NamedTuple):
@@ -223,7 +223,7 @@ def opened(outcome: Outcome) -> Outcome:
         return outcome
     try:
         number, sealed, bad, fingerprint, state, span = outcome
-        return Finished(number, sealed.open(), bad, fingerprint, state, span)
+        return Finished(number, sealed(), bad, fingerprint, state, span)
     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
         return Failed(outcome.number, error, outcome.state)
 

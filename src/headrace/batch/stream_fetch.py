@@ -145,21 +145,20 @@ class IterableFetcher:
             raise NoSampleLeft if self._watch is not None and self._watch.bad else EndOfStream
         if self._ended:
             raise EndOfStream
-        n, finish = self._pull_all(keys.count) if self._stride >= keys.count else self._pull_by_strides(keys.count)
+        builder: Builder | None = None
+        if self._stride >= keys.count:  # all at once: then they need not be collated as they arrive
+            samples = self._pull(keys.count)
+            n = len(samples)
+        else:
+            builder, n = self._pull_by_strides(keys.count)
         if self._ended and (not n or self._drop_last):
             raise EndOfStream
         if not n:
             raise NoSampleLeft
-        if self._watch is not None:
-            self._watch.board[POSITION] = -1
-        return finish()
+        return self._collate(samples) if builder is None else builder.finish()
 
-    def _pull_all(self, count: int) -> tuple[int, Callable[[], Any]]:
-        samples = self._pull(count)  # all at once: then they need not be collated as they arrive
-        return len(samples), partial(self._collate, samples)
-
-    def _pull_by_strides(self, count: int) -> tuple[int, Callable[[], Any]]:
-        """How many samples there were, and what makes a batch of them."""
+    def _pull_by_strides(self, count: int) -> tuple[Builder, int]:
+        """What makes a batch of the next samples, and how many there were."""
         builder = ListBuilder(self._collate) if self._build is None else self._build(count)
         asked, n = 0, 0
         while asked < count and not self._ended:
@@ -168,7 +167,9 @@ class IterableFetcher:
             builder.extend(samples)
             asked += size
             n += len(samples)
-        return n, builder.finish
+        if self._watch is not None:
+            self._watch.board[POSITION] = -1  # from here on, it is no single sample's fault
+        return builder, n
 
     def _pull(self, size: int, position: int = 0) -> list[Any]:
         """The next `size` samples, or fewer at the end; bad ones, which are left out, count too."""

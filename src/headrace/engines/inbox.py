@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.base.messages import Failed, Finished, Sealed
+from headrace.base.messages import Failed, Finished
 from headrace.engines.outbox import Report
 from headrace.engines.trailer import cut_trailer
 from headrace.transport.arena import LoaderArena
 from headrace.transport.bundles import cut_bundle
-from headrace.transport.pickling import BUNDLE, OTHER, decoder, read_header
+from headrace.transport.pickling import BUNDLE, OTHER, read_header, seal
 
 
 def take_apart(message: memoryview, arena: LoaderArena) -> list[Finished] | Report:
@@ -18,11 +18,11 @@ def take_apart(message: memoryview, arena: LoaderArena) -> list[Finished] | Repo
     header = read_header(body)
     if header.kind == BUNDLE:
         return [_finished(part, arena) for part in cut_bundle(header, body, arena)]
-    decode = decoder(header, body, arena)
+    sealed = seal(header, body, arena)
     if header.kind != OTHER:
-        return [Finished(header.number, Sealed(decode), (), None, None, span)]
+        return [Finished(header.number, sealed, (), None, None, span)]
     try:
-        report: Report = decode()
+        report: Report = sealed()
     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
         return Report(Failed(header.number, error))
     if span is not None:
@@ -31,7 +31,6 @@ def take_apart(message: memoryview, arena: LoaderArena) -> list[Finished] | Repo
 
 
 def _finished(message: memoryview, arena: LoaderArena) -> Finished:
-    """The batch of a message that was in a bundle, and so was not timed."""
+    """The batch of a message that was in a bundle, where none has a trailer."""
     header = read_header(message)
-    body = message[:-1]  # the trailer of such a batch is one byte
-    return Finished(header.number, Sealed(decoder(header, body, arena)))
+    return Finished(header.number, seal(header, message, arena))

@@ -19,7 +19,7 @@ from headrace.transport.arena import WORTH_SHARING, WorkerArena
 from headrace.transport.bundles import Bundle
 from headrace.transport.channel import WorkerChannel
 from headrace.transport.lists import pack_lists
-from headrace.transport.pickling import BATCH, OTHER, Message, encode
+from headrace.transport.pickling import BATCH, OTHER, encode
 from headrace.transport.ring import Buffer
 
 _LARGEST_BUNDLE = 16
@@ -79,7 +79,7 @@ class Outbox:
         self._where = where
         self._sent_states: States | None = None
         self._sending = threading.Lock()  # held by whoever uses the channel, or what is held
-        self._held = Bundle(_BUNDLE_BYTES)
+        self._held = Bundle(arena, _BUNDLE_BYTES)
         self._shared_bytes = 0  # that the messages in it refer to
         self._n_sent = 0  # messages; a bundle is one
         self._sender: threading.Thread | None = None
@@ -90,22 +90,23 @@ class Outbox:
 
     def begin(self, begun: Begun, states: States | None) -> None:
         """Send that an epoch has begun, and the states of the generators before it."""
-        self._put(encode(Message(-1, OTHER), Report(begun, states), self._arena), pack_trailer(None))
+        self._put(encode(-1, OTHER, Report(begun, states), self._arena), pack_trailer(None))
 
     def send_outcome(self, task: Task, outcome: Outcome, *, may_wait: bool = False) -> None:
         """Send what became of a task; or hold it for a moment, if it may wait, because there is more to do."""
         if isinstance(outcome, Finished):
+            number, batch, bad, fingerprint, state, span = outcome
+            is_plain = not (self._keeps_states or bad) and fingerprint is None and state is None
             before = self._arena.sent_bytes
-            is_plain = self._is_plain(outcome)
             try:
-                message = self._encode_batch(outcome) if is_plain else self._encode(outcome, outcome.number)
+                message = self._encode_batch(number, batch) if is_plain else self._encode(outcome, number)
             except Exception as error:  # noqa: BLE001 (whatever pickling raises)
                 outcome = self._unsendable(task, outcome, error)
             else:
-                if may_wait and is_plain and outcome.span is None and self._arena.board[GATHERS]:
-                    self._hold([*message, pack_trailer(None)], self._arena.sent_bytes - before)
+                if may_wait and is_plain and span is None and self._arena.board[GATHERS]:
+                    self._hold(message, self._arena.sent_bytes - before)
                 else:
-                    self._put(message, pack_trailer(outcome.span, perf_counter_ns()))
+                    self._put(message, pack_trailer(span, perf_counter_ns()))
                 return
         if isinstance(outcome, Failed):
             packed = pack_error(outcome.error, self._where(task))
@@ -113,13 +114,8 @@ class Outbox:
         else:
             self.send(outcome, task.number)
 
-    def _is_plain(self, outcome: Finished) -> bool:
-        """Whether it is nothing but a batch, which may have been timed."""
-        _, _, bad, fingerprint, state, _ = outcome
-        return not (self._keeps_states or bad) and fingerprint is None and state is None
-
-    def _encode_batch(self, outcome: Finished) -> list[Buffer]:
-        return encode(Message(outcome.number, BATCH), pack_lists(outcome.batch, self._arena.allocate), self._arena)
+    def _encode_batch(self, number: int, batch: Any) -> list[Buffer]:
+        return encode(number, BATCH, pack_lists(batch, self._arena.allocate), self._arena)
 
     def _unsendable(self, task: Task, outcome: Finished, error: Exception) -> Outcome:
         kind = type(outcome.batch).__name__
@@ -132,28 +128,28 @@ class Outbox:
     def _put(self, message: list[Buffer], trailer: bytes) -> None:
         """Send a message, after all that is held."""
         with self._sending:
-            self._send_held(self._arena)
+            self._send_held()
             self._send([*message, trailer])
 
     def _hold(self, message: list[Buffer], n_shared: int) -> None:
         """Hold a message, which refers to so many bytes besides its own, until a few are together."""
         with self._sending:
-            if not self._held.add(message):
-                self._send_held(self._arena)
-                self._send(message)
+            held = self._held
+            if not held.add(message):
+                self._send_held()
+                self._send([*message, pack_trailer(None)])
                 return
             self._shared_bytes += n_shared
-            n_bytes = self._shared_bytes + self._held.n_bytes
-            if len(self._held) == _LARGEST_BUNDLE or n_bytes >= _BUNDLE_BYTES - WORTH_SHARING:
-                self._send_held(self._arena)
+            if len(held) == _LARGEST_BUNDLE or self._shared_bytes + held.n_bytes >= _BUNDLE_BYTES - WORTH_SHARING:
+                self._send_held()
             elif self._sender is None:
                 self._sender = threading.Thread(target=self._send_late, name="headrace-send-held", daemon=True)
                 self._sender.start()
 
-    def _send_held(self, arena: WorkerArena | None) -> None:
+    def _send_held(self, *, may_share: bool = True) -> None:
         if self._held:
             self._shared_bytes = 0
-            self._send([*self._held.pack(arena), pack_trailer(None)])
+            self._send([*self._held.pack(may_share=may_share), pack_trailer(None)])
 
     def _send(self, message: list[Buffer]) -> None:
         self._n_sent += 1
@@ -167,14 +163,14 @@ class Outbox:
             with self._sending:
                 if self._n_sent == n_sent:
                     with suppress(OSError):  # the loader is gone, which the worker's own thread notices
-                        self._send_held(None)  # not by the arena, which belongs to that thread
+                        self._send_held(may_share=False)  # the arena belongs to that thread
                 if not self._held:
                     self._sender = None
                     return
 
     def _encode(self, message: Any, number: int) -> list[Buffer]:
         states = self._changed_states() if self._keeps_states else None
-        return encode(Message(number, OTHER), Report(message, states), self._arena)
+        return encode(number, OTHER, Report(message, states), self._arena)
 
     def _changed_states(self) -> States | None:
         states = generator_states()

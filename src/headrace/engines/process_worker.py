@@ -163,14 +163,14 @@ class _WorkerProcess:
         resume = self._assignment.resume
         self._start(resume)
         self._outbox.send(Begun(0))
-        messages: deque[Any] = deque()
+        board, messages = self._arena.board, deque[Any]()
         while True:
             if not messages:
                 messages.extend(unpack_messages(self._channel.receive()))
             match messages.popleft():
                 case Task() as task:
                     outcome = self._work(task)
-                    if not self._arena.board[STOP]:  # else nobody wants it
+                    if not board[STOP]:  # else nobody wants it
                         has_more = bool(messages) or self._channel.has_received
                         self._outbox.send_outcome(task, outcome, may_wait=has_more)
                     if self._worker is not None:

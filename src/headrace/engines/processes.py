@@ -156,6 +156,8 @@ class ProcessEngine:
             self._wake()  # whoever waits must wait for the worker to take the rest, too
 
     def receive(self) -> Outcome:
+        if self._ready:
+            return self._ready.popleft()
         with self._receiving:
             while not self._ready:
                 self._wait()

@@ -170,22 +170,23 @@ class Worker:
 
         The board tells of the task until `rest` is called.
         """
-        running = self._stopwatch
-        if running is not None and task.number & running.batches.mask:
-            running = None
+        running, watch = self._stopwatch, self._watch
         if running is not None:
-            running.begin(task.number)
+            if task.number & running.batches.mask:
+                running = None
+            else:
+                running.begin(task.number)
         self._running = running
-        if self._watch is None:
+        if watch is None:
             return self._work(task)
-        self._watch.leave_out = task.leave_out
-        self._watch.board[POSITION] = -1
-        self._watch.board[TASK] = task.number + 1
+        watch.leave_out = task.leave_out
+        watch.board[POSITION] = -1
+        watch.board[TASK] = task.number + 1
         outcome = self._work(task)
-        bad, self._watch.bad = self._watch.bad, []
-        if not bad:
+        if not watch.bad:
             return outcome
-        described = self._described(bad, task)
+        described = self._described(watch.bad, task)
+        watch.bad = []
         match outcome:
             case Finished():
                 return outcome._replace(bad=described)

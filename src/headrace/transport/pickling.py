@@ -6,11 +6,11 @@ import copyreg
 import pickle
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.base.messages import Sealed
 from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
@@ -42,22 +42,22 @@ class Message(NamedTuple):
     is_shared: bool = False
 
 
-def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
-    """The parts of a message that `decoder` turns into an equal value on the loader's side.
+def encode(number: int, kind: int, value: Any, arena: WorkerArena) -> list[Buffer]:
+    """The parts of a message about task `number` that `seal` turns into an equal value on the loader's side.
 
     Raises:
         Exception: `value` cannot be pickled, by cloudpickle neither.
     """
     if type(value) is PackedStrings:
-        shared = arena.send_parts([value.dumped])
+        shared = None if len(value.dumped) < WORTH_SHARING else arena.send_parts([value.dumped])
         if shared is not None:
-            return [HEADER.pack(message.number, STRINGS, 1, True) + REF.pack(*shared)]
-        return [HEADER.pack(message.number, STRINGS, 0, False), value.dumped]
+            return [HEADER.pack(number, STRINGS, 1, True) + REF.pack(*shared)]
+        return [HEADER.pack(number, STRINGS, 0, False), value.dumped]
     if type(value) is PackedBytes:
         memory: Any = value.memory
         shared = arena.send(memoryview(memory))
         if shared is not None:
-            return [HEADER.pack(message.number, BYTES, 1, False) + REF.pack(*shared), value.lengths]
+            return [HEADER.pack(number, BYTES, 1, False) + REF.pack(*shared), value.lengths]
     refs: list[BlockRef] = []
 
     def share(buffer: pickle.PickleBuffer) -> bool:
@@ -82,7 +82,7 @@ def encode(message: Message, value: Any, arena: WorkerArena) -> list[Buffer]:
     if ref is not None:
         refs.append(ref)
         stream = []
-    head = HEADER.pack(message.number, message.kind, len(refs), ref is not None)
+    head = HEADER.pack(number, kind, len(refs), ref is not None)
     return [b"".join([head, *[REF.pack(*ref) for ref in refs]]) if refs else head, *stream]
 
 
@@ -97,23 +97,23 @@ def read_header(message: memoryview) -> Message:
     return Message(*HEADER.unpack_from(message))
 
 
-def decoder(header: Message, message: memoryview, arena: LoaderArena) -> Callable[[], Any]:
-    """What makes the value of a message, once, whenever it is wanted; its blocks are leased from now on.
+def seal(header: Message, message: memoryview, arena: LoaderArena) -> Sealed:
+    """The value of a message, to be unpacked once, whenever it is wanted; its blocks are leased from now on.
 
     Calling it raises what unpickling raises, where the value cannot be rebuilt.
     """
     n_refs = header.n_refs
     if not n_refs:
-        return partial(unpack_strings if header.kind == STRINGS else pickle.loads, message[HEADER.size :])
+        return Sealed(unpack_strings if header.kind == STRINGS else pickle.loads, message[HEADER.size :])
     if header.kind in (STRINGS, BYTES):
         lease: Any = arena.lease(BlockRef(*REF.unpack_from(message, HEADER.size)))
         if header.kind == STRINGS:
-            return partial(unpack_strings, lease)
-        return partial(unpack_bytes, message[HEADER.size + REF.size :], lease)
+            return Sealed(unpack_strings, lease)
+        return Sealed(unpack_bytes, message[HEADER.size + REF.size :], lease)
     refs = [BlockRef(*REF.unpack_from(message, HEADER.size + i * REF.size)) for i in range(n_refs)]
     leases: list[Array] = [arena.lease(ref) for ref in refs]
     stream: Any = leases.pop() if header.is_shared else message[HEADER.size + n_refs * REF.size :]
-    return partial(pickle.loads, stream, buffers=leases)
+    return Sealed(pickle.loads, stream, buffers=leases)
 
 
 class _Parts:
