@@ -22,8 +22,8 @@ from headrace.transport.lists import pack_lists
 from headrace.transport.pickling import BATCH, OTHER, encode
 from headrace.transport.ring import Buffer
 
-_LARGEST_BUNDLE = 16
-_BUNDLE_BYTES = 2**18
+_LARGEST_BUNDLE = 32
+_BUNDLE_BYTES = 2**19
 _HOLD_S = 0.2
 
 
