@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -201,6 +202,7 @@ def test_a_script_that_must_be_imported_and_has_no_guard_is_told_about_it(tmp_pa
     """Where things cannot be sent by value, the script is imported as `multiprocessing` always did."""
     (tmp_path / "script.py").write_text("""
 import multiprocessing
+import os
 import headrace
 
 loader = headrace.DataLoader([1, 2], num_workers=1, multiprocessing_context="spawn")
@@ -232,3 +234,19 @@ class Nested(Dataset):
 def test_workers_may_have_workers():
     loader = DataLoader(Nested(), batch_size=2, num_workers=1, multiprocessing_context="fork", output="numpy")
     assert [batch.tolist() for batch in loader] == [[6, 7]]
+
+
+class Niceness(Dataset):
+    """Of the process that is asked."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return os.nice(0)
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_workers_give_way_to_the_loop(start_method):
+    [batch] = DataLoader(Niceness(), batch_size=2, num_workers=1, multiprocessing_context=start_method, output="numpy")
+    assert batch.tolist() == [os.nice(0) + 2] * 2 or os.nice(0) > 17

@@ -35,7 +35,7 @@ from headrace.transport.channel import WorkerChannel
 from headrace.transport.tasks import unpack_messages
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
-_SHORT = 1024
+_NICENESS = 2
 LOST_CONNECTION = 71
 """The exit code of a worker whose connection to the loader was closed under it."""
 
@@ -105,6 +105,7 @@ def _settle(assignment: Assignment) -> None:
     """Make the process a worker: its signals, its end, and what it inherited."""
     gc.freeze()  # collecting what a fork inherited would only copy it
     keep_freed_memory()
+    _give_way()
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # it may load with workers too
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, _ignore)  # Ctrl-C goes to all; the loader ends its workers
@@ -114,6 +115,15 @@ def _settle(assignment: Assignment) -> None:
         _ask_for_death_signal()
     fd = assignment.channel.fd
     threading.Thread(target=_leave_with_loader, args=(fd,), name="headrace-watch-loader", daemon=True).start()
+
+
+def _give_way() -> None:
+    """Let the loop go first where cores are short: workers that get ahead of it only come to wait for it, all at once.
+
+    Whenever it waits for a batch itself, the workers have all cores.
+    """
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
 
 
 def _ignore(*_: object) -> None:
