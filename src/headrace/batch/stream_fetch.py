@@ -155,6 +155,8 @@ class IterableFetcher:
             raise EndOfStream
         if not n:
             raise NoSampleLeft
+        if self._watch is not None:
+            self._watch.board[POSITION] = -1  # from here on, it is no single sample's fault
         return self._collate(samples) if builder is None else builder.finish()
 
     def _pull_by_strides(self, count: int) -> tuple[Builder, int]:
@@ -167,8 +169,6 @@ class IterableFetcher:
             builder.extend(samples)
             asked += size
             n += len(samples)
-        if self._watch is not None:
-            self._watch.board[POSITION] = -1  # from here on, it is no single sample's fault
         return builder, n
 
     def _pull(self, size: int, position: int = 0) -> list[Any]:
