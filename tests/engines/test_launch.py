@@ -249,4 +249,4 @@ class Niceness(Dataset):
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_workers_give_way_to_the_loop(start_method):
     [batch] = DataLoader(Niceness(), batch_size=2, num_workers=1, multiprocessing_context=start_method, output="numpy")
-    assert batch.tolist() == [os.nice(0) + 2] * 2 or os.nice(0) > 17
+    assert batch.tolist() == [min(os.nice(0) + 2, 19)] * 2  # no process is nicer than that

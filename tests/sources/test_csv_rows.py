@@ -278,6 +278,7 @@ class TestHeaderThatIsNoText:
             assert all_rows(CsvSource(path, CsvFormat(), FileOptions(**options))) == [{name: 1, "b": 2}]
 
 
+@pytest.mark.usefixtures("parser")
 class TestBadRecords:
     def test_are_left_out_alone(self, tmp_path):
         path = write(tmp_path, b'a,b\n1,x\n2\n3,y,z\n"oops\n",w\n\n4,\xff\n5,v\n')
