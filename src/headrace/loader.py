@@ -86,7 +86,8 @@ class DataLoader(Explained, Generic[T_co]):
             first one is told in a warning. An epoch that gives no batch because of them ends with an error.
         max_errors: with "skip", how many samples may be left out before an error; None for any number.
         on_worker_death: "raise", or "restart" to replace a worker process that was killed or crashed, and let the new
-            one do its batches again. A sample at which two workers die is treated as one that raises.
+            one do its batches again. A sample at which two workers crash, or three are killed, is treated as one
+            that raises.
         quarantine: with "skip", a file that samples that are left out are written to, each once, as JSON lines.
 
     Raises:

@@ -24,14 +24,28 @@ def kill():
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_sample_that_kills_twice_is_named_and_the_others_come(in_order):
-    dataset = DyingDataset(range(12), {5: "kill"})
+@pytest.mark.parametrize(("how", "told"), [("kill", "SIGKILL"), ("segv", "SIGSEGV"), ("exit", "exit code 3")])
+def test_a_sample_that_kills_again_is_named_and_the_others_come(in_order, how, told):
+    dataset = DyingDataset(range(12), {5: how})
     loader = DataLoader(dataset, batch_size=2, num_workers=2, on_worker_death="restart", in_order=in_order)
     batches, (error,) = split(outcomes(loader))
     assert sorted(batches) == [[0, 1], [2, 3], [6, 7], [8, 9], [10, 11]]
     assert type(error) is WorkerDiedError
-    assert "SIGKILL" in str(error)
-    assert "second worker to die at batch 2, sample 5" in str(error)
+    assert told in str(error)
+    nth = "third" if how == "kill" else "second"
+    assert f"{nth} worker to die at batch 2, sample 5" in str(error)
+
+
+def test_a_sample_that_is_killed_twice_by_chance_is_tried_once_more(tmp_path):
+    def sample(index):
+        if index == 5 and len(list(tmp_path.iterdir())) < 2:
+            (tmp_path / str(os.getpid())).touch()
+            kill()
+        return index
+
+    loader = DataLoader(Each(sample, 12), batch_size=2, num_workers=2, on_worker_death="restart")
+    with pytest.warns(UserWarning, match="second worker to die at batch 2, sample 5. It is tried once more"):
+        assert outcomes(loader) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
 
 
 def test_several_such_samples():
@@ -171,11 +185,11 @@ class Stream(IterableDataset):
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_stream_that_kills_twice_at_one_place_ends_with_an_error(on_error):
+def test_a_stream_that_kills_again_at_one_place_ends_with_an_error(on_error):
     """Nothing can be left out of a stream, which would have to go past the place."""
     iterator = iter(DataLoader(Stream(), batch_size=2, num_workers=2, on_worker_death="restart", on_error=on_error))
     seen, error = until(WorkerDiedError, iterator)
-    assert "second worker to die at batch 5" in str(error)
+    assert "third worker to die at batch 5" in str(error)
     assert seen == [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10]][: len(seen)]
 
 

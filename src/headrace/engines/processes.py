@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import select
+import signal
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.context import BaseContext
 from time import perf_counter
 from typing import Any
@@ -35,7 +37,10 @@ _DEEPEST = 128  # times as many tasks as usual are in flight, of quick batches
 _LOOK_AFTER = 32  # times as many batches as usual are in flight, whether they are quick
 _QUICK_S = 5e-4  # per batch, the time of the training loop included
 _MOST_BYTES = 2**25  # of such batches
-_MOST_FRUITLESS = 20
+_MOST_FRUITLESS = 30  # deaths, with no outcome between
+_MOST_CRASHES = 2  # at one sample
+_MOST_KILLS = 3  # two may well meet by chance where workers are killed from outside
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 class ProcessEngine:
@@ -91,7 +96,7 @@ class ProcessEngine:
         self._ready: deque[Outcome] = deque()
         self._begun: set[int] = set()
         self._handles: dict[int, WorkerHandle] = {}
-        self._deaths: set[tuple[int, int, int]] = set()  # epoch, task, position
+        self._deaths: Counter[tuple[int, int, int]] = Counter()  # by epoch, task, position
         self._false_starts = 0
         self._fruitless = 0  # deaths since the last outcome
         self._is_torn = False
@@ -100,7 +105,7 @@ class ProcessEngine:
         self._leased_bytes = 0  # in all, as of then
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
-        self._replaced: deque[str] = deque()  # what is to be told of workers that have been replaced
+        self._tidings: deque[Callable[[], None]] = deque()  # of deaths; told when all is in order again
         self._poll = select.poll()
         try:
             self._wake_read, self._wake_write = os.pipe()
@@ -244,8 +249,8 @@ class ProcessEngine:
             self._is_torn = True
             self._handle_events(events)
             self._is_torn = False
-        while self._replaced:
-            self._tell_restart(self._replaced.popleft())
+        while self._tidings:
+            self._tidings.popleft()()
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
         dead = []
@@ -317,6 +322,7 @@ class ProcessEngine:
         self._take_in(handle, to_the_end=True)
         at_work = handle.at_work()
         handle.process.join()
+        came_from_outside = handle.process.exitcode in _FROM_OUTSIDE
         death = describe_death(handle.number, handle.process, at_work, handle.is_ready)
         self._forget(handle)
         if not self._restart:
@@ -328,10 +334,10 @@ class ProcessEngine:
             self._break(WorkerDiedError(f"{death} Workers die again and again, so no other one is started."))
             return
         if at_work is not None:
-            self._blame(handle, *at_work, death)
+            self._blame(handle, *at_work, death, _MOST_KILLS if came_from_outside else _MOST_CRASHES)
         if self._broken is None:
             self._replace(handle)
-            self._replaced.append(describe_restart(death))
+            self._tidings.append(partial(self._tell_restart, describe_restart(death)))
 
     def _replace(self, handle: WorkerHandle) -> None:
         """Let another worker do what a dead one had to do."""
@@ -351,13 +357,18 @@ class ProcessEngine:
         if self._epoch > 0 and handle.number not in self._begun:
             heir.channel.send(pack_message(BeginEpoch(self._epoch, self._job.shared_seed)))
 
-    def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str) -> None:
-        """Note which sample a worker died at. The second time, the sample is bad, and is not tried again."""
+    def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str, most: int) -> None:
+        """Note which sample a worker died at. After so many deaths the sample is bad, and is not tried again."""
         place = (self._epoch, task.number, position)
-        if place not in self._deaths:
-            self._deaths.add(place)
+        self._deaths[place] += 1
+        nth = self._deaths[place]
+        if nth == 1:
             return
-        text = f"{death} It was the second worker to die at {place_of(task, position)}."
+        text = f"{death} It was the {'second' if nth == 2 else 'third'} worker to die at {place_of(task, position)}."
+        if nth < most:
+            again = f"{text} It is tried once more: such a signal may come from outside."
+            self._tidings.append(partial(warn_user, again))
+            return
         bad = BadSample(key_at(task, position), task.number, handle.number, f"WorkerDiedError: {text}", text)
         if not self._job.skip_errors or self._job.iterable:
             del handle.in_flight[task.number]
