@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import MissingExtraError
+from headrace.base.packed_bytes import PackedBytes
 
 pa = pytest.importorskip("pyarrow")
 
@@ -199,6 +200,37 @@ def test_what_a_column_becomes_is_told_by_its_own_rows_alone():
     column = chunk.slice(2, 4).columns()["x"]
     assert (type(column), column.tolist()) == (np.ndarray, [3, 4])
     assert chunk.slice(1, 4).slice(1, 3).columns()["x"].tolist() == [3, 4]
+
+
+LONG = [bytes([i]) * (400 + 60 * i) for i in range(12)]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_long_bytes_are_packed_to_be_sent(kind):
+    chunk = TableChunk(pa.record_batch({"x": pa.array([b"before", *LONG], kind), "y": np.arange(13)})).slice(1, 13)
+    for start, stop in [(0, 12), (3, 4), (5, 12)]:
+        part = chunk.slice(start, stop)
+        packed = part.packed_columns()
+        assert type(packed["x"]) is PackedBytes
+        assert memoryview(packed["x"].memory).nbytes == sum(map(len, LONG[start:stop]))
+        assert pickle.loads(pickle.dumps(packed["x"], 5)) == LONG[start:stop] == part.columns()["x"]
+        assert packed["y"].tolist() == list(range(start + 1, stop + 1))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([*LONG, None], pa.binary()),
+        ([b"short"] * 30, pa.binary()),
+        (["x" * 1000] * 30, pa.string()),
+        ([b"x" * 1000] * 30, pa.binary(1000)),
+        ([], pa.binary()),
+    ],
+    ids=["null", "short", "strings", "fixed size", "none"],
+)
+def test_what_is_not_packed(values, kind):
+    chunk = TableChunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(0, len(values))
+    assert chunk.packed_columns() == chunk.columns() == {"x": values}
 
 
 def test_columns_that_several_slices_see_cannot_be_written_to():

@@ -61,7 +61,11 @@ class TestAnyCut:
             check_first_rows(source)
 
     @settings(deadline=None)
-    @given(nasty, st.integers(1, 40), st.integers(1, 40))
+    @given(
+        nasty | st.text("ab \n", max_size=60) | st.text("ab  \n\t\0\x1c", max_size=60),
+        st.integers(1, 40),
+        st.integers(1, 40),
+    )
     def test_the_blocks_have_each_word_once(self, folder, text, block_bytes, piece_bytes):
         source = WordSource(write(folder, text.encode()), FileOptions(block_bytes=block_bytes))
         with small_pieces(piece_bytes):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from headrace import DataLoader, read_csv, read_jsonl
+from headrace import DataLoader, read_csv, read_jsonl, read_parquet
 from tests.streams.tables import csv_columns
 
 RAGGED = [{"a": 1}, {"a": 2, "b": 3}, {"a": 4, "b": 5}, {"b": 6}]
@@ -39,6 +39,28 @@ def test_numbers_are_arrays_and_texts_are_lists(tmp_path):
     assert isinstance(batch["id"], np.ndarray)
     assert batch["id"].tolist() == [0, 1, 2]
     assert batch["word"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_long_bytes_from_workers(tmp_path, output, shuffled):
+    pa, pq, _ = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet", output))
+    rows = [bytes([i % 256]) * (300 + 7 * i) for i in range(300)]
+    for number in range(3):
+        table = pa.table({"id": np.arange(number, 300, 3), "data": rows[number::3]})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=31)
+    stream = read_parquet(tmp_path / "*.parquet", rows="columns", block_bytes=20_000)
+    stream = stream.shuffle() if shuffled else stream
+
+    def batches(workers, **options):
+        loader = DataLoader(stream, batch_size=17, seed=3, output=output, num_workers=workers, **options)
+        return [(list(batch["id"]), batch["data"]) for batch in loader]
+
+    expected = batches(0)
+    assert [len(data) for _, data in expected] == [17] * 17 + [11]
+    assert all(rows[i] == row for ids, data in expected for i, row in zip(ids, data, strict=True))
+    assert batches(1) == batches(2) == expected
+    assert batches(2, collate_fn=dict) == expected
 
 
 def test_functions_of_columns(tmp_path):

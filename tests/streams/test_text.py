@@ -98,7 +98,7 @@ class TestTextBatches:
         for length in lengths:
             part, rest = rest[:length], rest[length:]
             texts += ["\n".join(part) + "\n"] if part else []
-        batches = TextBatches(texts, "\n", size)
+        batches = TextBatches([(text, "\n") for text in texts], size)
         taken = []
         while batches:
             taken.append(batches.popleft())

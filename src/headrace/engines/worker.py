@@ -23,6 +23,7 @@ from headrace.base.messages import (
     Skipped,
     Task,
 )
+from headrace.base.packed_bytes import PackedBytes
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
@@ -129,7 +130,9 @@ class Worker:
         from headrace.streams.fetch import WindowFetcher
 
         job = self._job
-        if job.recipe.as_columns and job.collate_fn is None:
+        is_apart = self._number is not None and self._kind == "process"
+        converts_columns = job.recipe.as_columns and job.collate_fn is None
+        if converts_columns:
             framework = framework_of(job.output) if self._framework is None else self._framework
             collate = partial(_convert_columns, Collator(framework))
         randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
@@ -137,7 +140,8 @@ class Worker:
             job.recipe,
             collate,
             is_single=not job.batched,
-            is_apart=self._number is not None and self._kind == "process",
+            is_apart=is_apart,
+            packs=is_apart and converts_columns,
             randomness=randomness,
             on_bad=self._note_bad if job.skip_errors else None,
         )
@@ -242,7 +246,8 @@ def _count_workers() -> int:
 def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:
     """Arrays become the framework's; lists, of strings and the like, stay lists."""
     return {
-        name: column if type(column) is list else _convert_column(collator, column) for name, column in columns.items()
+        name: column if type(column) in (list, PackedBytes) else _convert_column(collator, column)
+        for name, column in columns.items()
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.optional import import_extra
+from headrace.base.packed_bytes import PackedBytes
 from headrace.sources.row_dicts import make_dicts
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ else:
 _INTEGERS_AND_BOOLS = pa.types.is_integer, pa.types.is_boolean
 _TIMES = pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration
 _LISTS = pa.types.is_list, pa.types.is_large_list
+_LONG = 512  # bytes on average
+_BINARIES = pa.types.is_binary, pa.types.is_large_binary
 _TEXTS = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -77,6 +80,10 @@ class TableChunk:
     def columns(self) -> dict[str, Any]:
         return self._table.columns(self._start, self._stop)
 
+    def packed_columns(self) -> dict[str, Any]:
+        """The columns, of which those of long `bytes` are packed: to be sent, without a copy before that."""
+        return self._table.columns(self._start, self._stop, pack=True)
+
 
 class _Decoded:
     """A batch, whose columns are decoded as a whole when they are first asked for: they are asked for in slices."""
@@ -92,12 +99,15 @@ class _Decoded:
         columns = self.batch.slice(start, stop - start).columns
         return make_dicts(self._names, zip(*map(row_values, columns), strict=True))
 
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
+    def columns(self, start: int, stop: int, *, pack: bool = False) -> dict[str, Any]:
         if self._columns is None:
             arrays = zip(self._names, self.batch.columns, strict=True)
-            self._columns = {name: array if _depends_on_nulls(array) else _shared(array) for name, array in arrays}
+            self._columns = {
+                name: array if _depends_on_nulls(array) or _is_long(array) else _shared(array) for name, array in arrays
+            }
+        values = _packed_values if pack else column_values
         return {
-            name: column_values(column[start:stop]) if isinstance(column, pa.Array) else column[start:stop]
+            name: values(column[start:stop]) if isinstance(column, pa.Array) else column[start:stop]
             for name, column in self._columns.items()
         }
 
@@ -112,6 +122,11 @@ def _shared(array: pa.Array) -> Any:
 
 def _unpickle_chunk(stream: pa.Buffer) -> TableChunk:
     return TableChunk(pa.ipc.open_stream(stream).read_next_batch())
+
+
+def _is_long(array: pa.Array) -> bool:
+    """Whether the values are so long that they are best made when they are wanted, while they are in the cache."""
+    return _is(array.type, _TEXTS) and array.nbytes >= _LONG * len(array)
 
 
 def _depends_on_nulls(array: pa.Array) -> bool:
@@ -134,6 +149,16 @@ def column_values(array: pa.Array) -> Any:
         stacked, whole = _stack(array)
         return stacked if whole.all() else _tensor_rows(array)
     return row_values(array)
+
+
+def _packed_values(array: pa.Array) -> Any:
+    if not _is(array.type, _BINARIES) or not len(array) or array.null_count or not _is_long(array):
+        return column_values(array)
+    _, offsets, values = array.buffers()
+    dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
+    borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    lengths = np.diff(borders).astype(np.uint64).tobytes()
+    return PackedBytes(lengths, memoryview(values).cast("B")[borders[0] : borders[-1]])
 
 
 def row_values(array: pa.Array) -> list[Any]:

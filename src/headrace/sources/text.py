@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.file_source import FileSource, bad_record
@@ -100,17 +101,31 @@ class WordSource(LineSource):
     """The words of text files: whatever stands between white space; as a column, `word`."""
 
     format = "text, words"
-    _piece_bytes = 24 << 10  # words take much more memory than what they are split from
+    _piece_bytes = 64 << 10  # words take much more memory than what they are split from
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
-            text = "\n".join(lines.good) if lines.text is None else lines.text
-            if text.isascii():
-                yield SplitChunk(text, None, _count_words(text), "word")
-            else:
-                yield ValueChunk(text.split(), "word")
+            yield _words("\n".join(lines.good) if lines.text is None else lines.text)
 
 
+def _words(text: str) -> Chunk:
+    if not text.isascii():
+        return ValueChunk(text.split(), "word")
+    codes = np.frombuffer(text.encode("ascii"), np.uint8)
+    ends = codes <= _SPACE
+    n_ends = np.count_nonzero(ends)
+    if n_ends > np.count_nonzero(codes == _SPACE) + np.count_nonzero(codes == _NEWLINE) or _has_empty(ends):
+        return SplitChunk(text, None, _count_words(text), "word")
+    n_words = int(n_ends) + (not ends[-1])
+    return SplitChunk(text.replace("\n", " "), " ", n_words, "word")  # which is split faster than by any white space
+
+
+def _has_empty(ends: NDArray[np.bool_]) -> bool:
+    """Whether some word is empty, given where words end."""
+    return bool(not ends.size or ends[0] or (ends[1:] & ends[:-1]).any())
+
+
+_SPACE, _NEWLINE = b" \n"
 _IS_WORD = bytes(not chr(code).isspace() for code in range(128)) + bytes(128)
 
 

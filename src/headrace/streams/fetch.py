@@ -41,6 +41,7 @@ class WindowFetcher:
         collate: makes a batch of a list of rows, or of columns if the recipe says so.
         is_single: whether it makes single rows, instead.
         is_apart: whether the loop is in another process.
+        packs: whether columns may be packed, since nobody looks at them before they are sent.
         on_bad: hears of rows and batches that are left out, each once; if None, they raise.
     """
 
@@ -52,6 +53,7 @@ class WindowFetcher:
         randomness: SampleRandomness,
         is_single: bool = False,
         is_apart: bool = False,
+        packs: bool = False,
         on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:
         self._recipe = recipe
@@ -59,6 +61,7 @@ class WindowFetcher:
         self._randomness = randomness
         self._is_single = is_single
         self._is_apart = is_apart
+        self._packs = packs
         self._on_bad = on_bad
         self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
@@ -154,9 +157,14 @@ class WindowFetcher:
             return rows.rows()
         starts = range(0, len(rows), size)
         if self._recipe.as_columns:  # whose types may depend on which rows there are
-            return (_own_columns(rows.slice(start, min(start + size, len(rows)))) for start in starts)
+            return (self._columns(rows.slice(start, min(start + size, len(rows)))) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
+
+    def _columns(self, rows: Chunk) -> dict[str, Any]:
+        """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
+        columns = rows.packed_columns() if self._packs and hasattr(rows, "packed_columns") else rows.columns()
+        return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
     def _sendable(self, rows: Chunk) -> Chunk | None:
         """What can be sent to the loop, whatever library the rows come from; None if nothing can."""
@@ -177,12 +185,6 @@ class WindowFetcher:
 
 def _identity(share: Share) -> tuple[Any, ...]:
     return (share.window.key, *share[1:])
-
-
-def _own_columns(rows: Chunk) -> dict[str, Any]:
-    """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
-    columns = rows.columns()
-    return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
 def _keeps_strings(collate: Callable[[Any], Any]) -> bool:

@@ -25,11 +25,10 @@ class Text(NamedTuple):
     def answer(self, request: CutBatches | SendRows) -> TextBatches | ObjectRows:
         """What a worker would make of its rows."""
         parts: Any = JoinedRows(self.chunks).parts(request.start, request.stop)
-        texts = [chunk.text(start, stop) for chunk, start, stop in parts]
-        separator = self.chunks[0].separator
+        texts = [(chunk.text(start, stop), chunk.separator) for chunk, start, stop in parts]
         if isinstance(request, CutBatches):
-            return TextBatches(texts, separator, request.size)
-        return ObjectRows([row for text in texts for row in split_text(text, separator)])
+            return TextBatches(texts, request.size)
+        return ObjectRows([row for text in texts for row in split_text(*text)])
 
 
 def text_of(rows: Chunk) -> Text | None:
@@ -44,11 +43,13 @@ class TextBatches:
     """Batches of strings, which are split as they are taken.
 
     Guarantees: in the order of the texts; as many as there are rows for.
+
+    Args:
+        texts: and their separators; see `split_text`.
     """
 
-    def __init__(self, texts: list[str], separator: str | None, size: int) -> None:
+    def __init__(self, texts: list[tuple[str, str | None]], size: int) -> None:
         self._texts = deque(texts)
-        self._separator = separator
         self._size = size
         self._rows: list[str] = []
         self._next = 0  # of the rows
@@ -57,9 +58,11 @@ class TextBatches:
         return self._next < len(self._rows) or bool(self._texts)
 
     def popleft(self) -> list[str]:
-        while len(self._rows) < self._next + self._size:
-            del self._rows[: self._next]
-            self._rows += split_text(self._texts.popleft(), self._separator)
-            self._next = 0
-        self._next += self._size
-        return self._rows[self._next - self._size : self._next]
+        start = self._next
+        self._next = stop = start + self._size
+        batch = self._rows[start:stop]
+        while len(batch) < self._size:
+            self._rows = split_text(*self._texts.popleft())
+            self._next = self._size - len(batch)
+            batch += self._rows[: self._next]
+        return batch

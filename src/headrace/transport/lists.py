@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import marshal
 import pickle
-import struct
 from array import array
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from headrace.base.packed_bytes import PackedBytes, layout_of
 from headrace.frameworks.framework import Array
 
 _FEWEST = 16  # strings, for which looking at them is worth it
@@ -69,9 +68,11 @@ def _pack(items: Any, allocate: Allocate) -> Any:
     if kind is not bytes or [*map(type, items)].count(bytes) != len(items):
         return items
     lengths = array("Q", map(len, items)).tobytes()
-    layout = _layout_of(lengths)
+    layout = layout_of(lengths)
     if layout.size >= _LONG * len(items):
-        return PackedBytes(items, lengths, layout, allocate)
+        memory: Any = allocate((layout.size,), np.dtype(np.uint8))
+        layout.pack_into(memory, 0, *items)
+        return PackedBytes(lengths, memory)
     return PackedStrings(marshal.dumps(items))
 
 
@@ -99,29 +100,3 @@ class PackedStrings:
 
 
 unpack_strings = marshal.loads
-
-
-class PackedBytes:
-    """They lie side by side in memory, which may be shared."""
-
-    __slots__ = ("lengths", "memory")
-
-    def __init__(self, items: list[bytes], lengths: bytes, layout: struct.Struct, allocate: Allocate) -> None:
-        self.lengths = lengths
-        self.memory = allocate((layout.size,), np.dtype(np.uint8))
-        memory: Any = self.memory
-        layout.pack_into(memory, 0, *items)
-
-    def __reduce__(self) -> Any:
-        memory: Any = self.memory
-        return unpack_bytes, (self.lengths, pickle.PickleBuffer(memory))
-
-
-def unpack_bytes(lengths: Any, memory: Any) -> list[bytes]:
-    """The list again."""
-    return list(_layout_of(bytes(lengths)).unpack_from(memory))
-
-
-@lru_cache(maxsize=16)
-def _layout_of(lengths: bytes) -> struct.Struct:
-    return struct.Struct("%ds" * (len(lengths) // 8) % tuple(array("Q", lengths)))

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.base.messages import Sealed
+from headrace.base.packed_bytes import PackedBytes, unpack_bytes
 from headrace.frameworks.array_transport import reduce_array
 from headrace.frameworks.framework import Array, tensor_type
 from headrace.transport.arena import WORTH_SHARING, BlockRef, LoaderArena, WorkerArena
-from headrace.transport.lists import PackedBytes, PackedStrings, unpack_bytes, unpack_strings
+from headrace.transport.lists import PackedStrings, unpack_strings
 from headrace.transport.ring import Buffer
 
 # The task's number, what the value is, how many blocks, whether the last one is the pickle itself.
@@ -54,8 +55,7 @@ def encode(number: int, kind: int, value: Any, arena: WorkerArena) -> list[Buffe
             return [HEADER.pack(number, STRINGS, 1, True) + REF.pack(*shared)]
         return [HEADER.pack(number, STRINGS, 0, False), value.dumped]
     if type(value) is PackedBytes:
-        memory: Any = value.memory
-        shared = arena.send(memoryview(memory))
+        shared = arena.send(memoryview(value.memory))
         if shared is not None:
             return [HEADER.pack(number, BYTES, 1, False) + REF.pack(*shared), value.lengths]
     refs: list[BlockRef] = []
