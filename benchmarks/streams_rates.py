@@ -26,13 +26,21 @@ def longest_seconds(settings: Settings) -> float:
     return 0.3 if settings.quick else 2.0
 
 
-def epoch_rate(loader: Iterable[Any], units_per_batch: float, longest_s: float) -> Run:
-    """Units per second that come out of an epoch of a loader."""
+def epoch_rate(loader: Iterable[Any], units_per_batch: float, longest_s: float, *, from_first: bool = False) -> Run:
+    """Units per second that come out of an epoch of a loader.
+
+    Args:
+        from_first: whether the clock starts at the first batch only: for those that fill a buffer for seconds before.
+    """
 
     def rate() -> float:
         n = 0
         start = time.perf_counter()
-        for n, _ in enumerate(loader, 1):  # noqa: B007 (the number of batches)
+        batches = iter(loader)
+        if from_first:
+            next(batches)
+            start = time.perf_counter()
+        for n, _ in enumerate(batches, 1):  # noqa: B007 (the number of batches)
             if time.perf_counter() - start > longest_s:
                 break
         return n * units_per_batch / (time.perf_counter() - start)

@@ -2,10 +2,11 @@
 
 Batches of 256, 0, 1 and 2 workers; 16 files of each format. Hugging Face `datasets` streams the same Parquet files: row
 by row, which torch's DataLoader collates, as its documentation shows it, and with batches that it cuts itself, which is
-much faster. The limit is pyarrow alone, which reads the files and makes the objects, in one process. LitData reads its
-own chunks with its own loader; webdataset reads the same tar archives with its own loader, which gets whole batches.
-All give the bytes of records as Python objects. Shuffles have buffers of 10,000 records (webdataset: 1,000, as it
-recommends; LitData shuffles within chunks).
+much faster. LitData reads its own chunks with its own loader; webdataset reads the same tar archives with its own
+loader, which gets whole batches. All give the bytes of records as Python objects. Shuffles have buffers of 10,000
+records (webdataset: 1,000, as it recommends; LitData shuffles within chunks), which peers fill before their clock
+starts. The limits are pyarrow alone, which reads the files and makes the objects, in one process; and two processes
+that read with pyarrow and copy the bytes to shared memory, from which the loop makes the objects.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch.utils import data as torch_data
 
+from benchmarks.bare_processes import BareProcesses
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.steady import NOT_SLOWER
 from benchmarks.streams_rates import (
@@ -45,7 +47,9 @@ WEBDATASET_BUFFER = 1000
 PARQUET, TAR = "headrace, Parquet", "headrace, tar"
 HUGGING_FACE, LITDATA, WEBDATASET = "datasets, Parquet", "LitData", "webdataset, tar"
 HUGGING_FACE_ROWS = "datasets, Parquet, row by row"
-LIMIT = "pyarrow alone"
+LIMIT = "limit: pyarrow alone"
+LIMIT_OF_TWO = "limit: two bare processes"
+BESIDE = ", 0 workers"
 PEERS = {HUGGING_FACE: "datasets", HUGGING_FACE_ROWS: "datasets", LITDATA: "litdata", WEBDATASET: "webdataset"}
 Make = Callable[[Path, bool, int], Any]
 """Makes a loader, given the folder of all files, whether to shuffle, and the number of workers."""
@@ -167,8 +171,15 @@ def run(settings: Settings) -> Report:
                 loaders = {name: MAKE[name](Path(folder), shuffled, workers) for name in names}
                 if not shuffled and not workers:
                     loaders[LIMIT] = PyarrowAlone(Path(folder))
+                if workers == 2:
+                    loaders |= {name + BESIDE: MAKE[name](Path(folder), shuffled, 0) for name in (PARQUET, TAR)}
+                    if not shuffled:
+                        loaders[LIMIT_OF_TWO] = BareProcesses(sorted(Path(folder).glob("*.parquet")), BATCH, 2)
                 longest_s = longest_seconds(settings)
-                runs = {name: epoch_rate(loader, BATCH, longest_s) for name, loader in loaders.items()}
+                runs = {
+                    name: epoch_rate(loader, BATCH, longest_s, from_first=name in {*PEERS, LIMIT_OF_TWO})
+                    for name, loader in loaders.items()
+                }
                 found = interleave(runs, settings.repeats)
                 figures |= {(name, workers): own for name, own in found.items()}
                 rows += contest_rows(order, workers, found, "records/s")
@@ -184,4 +195,5 @@ def targets_of(order: str, figures: dict[tuple[str, int], list[float]]) -> Itera
                 what = f"{ours} against {peer}, {order}, {workers} workers"
                 yield Target(what, bar, ratio(figures, (ours, workers), (peer, workers)))
     for ours in (PARQUET, TAR):
-        yield Target(f"{ours}, {order}, 2 workers not slower than 0", NOT_SLOWER, ratio(figures, (ours, 2), (ours, 0)))
+        beside = ratio(figures, (ours, 2), (ours + BESIDE, 2))
+        yield Target(f"{ours}, {order}, 2 workers not slower than 0", NOT_SLOWER, beside)

@@ -12,12 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 import torch
 
 Run = Callable[[], float]
 """One repeat of a contestant; returns its figure: samples per second, or seconds."""
 Clock = Callable[[], float]
+
+_GLANCE_S = 0.05
+_AT_REST = 0.1  # of a core, for all children together
+_LONGEST_REST_S = 20.0
 
 
 def interleave(contestants: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
@@ -28,10 +33,29 @@ def interleave(contestants: Mapping[str, Run], repeats: int) -> dict[str, list[f
     for round_number in range(-1, repeats):
         for name, run in contestants.items():
             gc.collect()
+            _wait_for_rest()
             figure = run()
             if round_number >= 0:
                 figures[name].append(figure)
     return figures
+
+
+def _wait_for_rest() -> None:
+    """Wait for workers that the run before has left at work: some fill their buffers for seconds after a `break`."""
+    end, before = time.monotonic() + _LONGEST_REST_S, _seconds_of_children()
+    while before and time.monotonic() < end:
+        time.sleep(_GLANCE_S)
+        now = _seconds_of_children()
+        if now - before < _AT_REST * _GLANCE_S:
+            return
+        before = now
+
+
+def _seconds_of_children() -> float:
+    """How long the children of this process have run; 0 if it has none, or if the system does not tell."""
+    children = (pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split())
+    clocks = (Path(f"/proc/{pid}/schedstat") for pid in children)
+    return sum(int(clock.read_text().split()[0]) for clock in clocks if clock.exists()) / 1e9
 
 
 def median_ratio(figures: list[float], reference: list[float]) -> float:
