@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import select
-import signal
 import threading
 import weakref
 from collections import Counter, deque
@@ -14,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.context import BaseContext
-from time import perf_counter
 from typing import Any
 
 from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
@@ -22,25 +20,26 @@ from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finishe
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
+from headrace.engines.depth import Depth
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
 from headrace.engines.inbox import take_apart
 from headrace.engines.outbox import FailedRemotely, Report
 from headrace.engines.patience import stall_s
 from headrace.engines.process_worker import Resume, preload
-from headrace.engines.reports import cannot_start, describe_death, describe_restart, describe_wait
+from headrace.engines.reports import (
+    cannot_start,
+    describe_again,
+    describe_death,
+    describe_restart,
+    describe_wait,
+    most_deaths,
+)
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
 
-_DEEPEST = 128  # times as many tasks as usual are in flight, of quick batches
-_LOOK_AFTER = 32  # times as many batches as usual are in flight, whether they are quick
-_QUICK_S = 5e-4  # per batch, the time of the training loop included
-_MOST_BYTES = 2**25  # of such batches
 _MOST_FRUITLESS = 30  # deaths, with no outcome between
-_MOST_CRASHES = 2  # at one sample
-_MOST_KILLS = 3  # two may well meet by chance where workers are killed from outside
-_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 class ProcessEngine:
@@ -51,8 +50,7 @@ class ProcessEngine:
         timeout: seconds without any outcome after which `receive` raises; 0 waits for ever, and warns after a minute.
         restart: whether a worker that died is replaced; its tasks are done again, with the same results.
         tell_restart: called with a text for each worker that is replaced.
-        deepens: whether more than `prefetch_factor` tasks per worker may be in flight while batches are quick and
-            small, so that neither side waits for the other at every batch.
+        deepens: whether more than `prefetch_factor` tasks per worker may be in flight; see `Depth`.
     """
 
     works_ahead = True
@@ -69,9 +67,9 @@ class ProcessEngine:
         deepens: bool = False,
     ) -> None:
         self.workers = workers
-        self.depth = self._least_depth = workers * prefetch_factor
-        self.capacity = self.depth * (_DEEPEST if deepens else 1)
-        self._look_after = _LOOK_AFTER * self.depth if deepens else float("inf")
+        self.depth = self._usual_depth = workers * prefetch_factor
+        self._ahead = Depth(self.depth, deepens=deepens)
+        self.capacity = self._ahead.most
         self._context: BaseContext = multiprocessing.get_context() if context is None else context
         self._timeout = timeout
         self._restart = restart
@@ -100,9 +98,7 @@ class ProcessEngine:
         self._false_starts = 0
         self._fruitless = 0  # deaths since the last outcome
         self._is_torn = False
-        self._taken_in = 0  # batches since `_looked_at`, a time
-        self._looked_at = perf_counter()
-        self._leased_bytes = 0  # in all, as of then
+        self._ahead.start()
         self._bad: dict[int, tuple[BadSample, ...]] = {}
         self._has_warned = False
         self._tidings: deque[Callable[[], None]] = deque()  # of deaths; told when all is in order again
@@ -166,18 +162,14 @@ class ProcessEngine:
         with self._receiving:
             while not self._ready:
                 self._wait()
-                if self._taken_in > self._look_after:
+                if self._ahead.is_due():
                     self._adapt_depth()
             return self._ready.popleft()
 
     def _adapt_depth(self) -> None:
-        now, leased = perf_counter(), sum(handle.arena.leased_bytes for handle in self._handles.values())
-        are_quick = now - self._looked_at < _QUICK_S * self._taken_in
-        affordable = _MOST_BYTES * self._taken_in // max(leased - self._leased_bytes, 1)
-        self.depth = max(self._least_depth, min(self.capacity, affordable) if are_quick else 0)
-        self._looked_at, self._taken_in, self._leased_bytes = now, 0, leased
+        self.depth = self._ahead.adapted(sum(handle.arena.leased_bytes for handle in self._handles.values()))
         for handle in self._handles.values():
-            handle.arena.board[GATHERS] = self.depth > self._least_depth
+            handle.arena.board[GATHERS] = self.depth > self._usual_depth
 
     def begin_epoch(self, shared_seed: int | None = None) -> None:
         if self._broken is not None:
@@ -280,10 +272,10 @@ class ProcessEngine:
         for message in handle.channel.messages(to_the_end=to_the_end):
             arrived = take_apart(message, handle.arena)
             if isinstance(arrived, Report):
-                self._taken_in += 1
+                self._ahead.taken_in += 1
                 self._take_in_report(handle, arrived)
                 continue
-            self._taken_in += len(arrived)
+            self._ahead.taken_in += len(arrived)
             for finished in arrived:
                 if handle.in_flight.pop(finished.number, None) is not None:  # else of an epoch that was given up
                     self._ready.append(finished)
@@ -322,7 +314,7 @@ class ProcessEngine:
         self._take_in(handle, to_the_end=True)
         at_work = handle.at_work()
         handle.process.join()
-        came_from_outside = handle.process.exitcode in _FROM_OUTSIDE
+        most = most_deaths(handle.process.exitcode)
         death = describe_death(handle.number, handle.process, at_work, handle.is_ready)
         self._forget(handle)
         if not self._restart:
@@ -334,7 +326,7 @@ class ProcessEngine:
             self._break(WorkerDiedError(f"{death} Workers die again and again, so no other one is started."))
             return
         if at_work is not None:
-            self._blame(handle, *at_work, death, _MOST_KILLS if came_from_outside else _MOST_CRASHES)
+            self._blame(handle, *at_work, death, most)
         if self._broken is None:
             self._replace(handle)
             self._tidings.append(partial(self._tell_restart, describe_restart(death)))
@@ -360,14 +352,12 @@ class ProcessEngine:
     def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str, most: int) -> None:
         """Note which sample a worker died at. After so many deaths the sample is bad, and is not tried again."""
         place = (self._epoch, task.number, position)
-        self._deaths[place] += 1
-        nth = self._deaths[place]
+        nth = self._deaths[place] = self._deaths[place] + 1
         if nth == 1:
             return
-        text = f"{death} It was the {'second' if nth == 2 else 'third'} worker to die at {place_of(task, position)}."
+        text = describe_again(death, nth, place_of(task, position))
         if nth < most:
-            again = f"{text} It is tried once more: such a signal may come from outside."
-            self._tidings.append(partial(warn_user, again))
+            self._tidings.append(partial(warn_user, f"{text} It is tried once more: somebody else may kill them."))
             return
         bad = BadSample(key_at(task, position), task.number, handle.number, f"WorkerDiedError: {text}", text)
         if not self._job.skip_errors or self._job.iterable:

@@ -64,6 +64,16 @@ def _hint_to_guard(process: BaseProcess) -> str:
     return "" if reason is None else f"It imports the script, because {reason}. {GUARD_HINT}"
 
 
+def most_deaths(exit_code: int | None) -> int:
+    """After how many deaths at one sample it is not tried again: where workers are killed, two may meet by chance."""
+    return 3 if exit_code in (-signal.SIGKILL, -signal.SIGTERM) else 2
+
+
+def describe_again(death: str, nth: int, place: str) -> str:
+    """What is told of a place at which workers died before."""
+    return f"{death} It was the {'second' if nth == 2 else 'third'} worker to die at {place}."
+
+
 def describe_restart(death: str) -> str:
     """What is told when a worker that died is replaced for the first time."""
     return f"{death} Another one takes its place and does its batches again. Later restarts are not announced."

@@ -71,6 +71,8 @@ class TableSource(ABC):
     format: str
     unit: str
     """What files are written in: the plural, for people."""
+    is_plain = True
+    """See `FileSource`."""
 
     def __init__(
         self,

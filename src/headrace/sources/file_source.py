@@ -66,6 +66,8 @@ class FileSource(ABC):
     """A source of text files, which are listed when they are first asked for, and then remembered, also in a pickle."""
 
     format: str
+    is_plain = True
+    """Whether reading runs no code but ours, and that of libraries that we know."""
 
     def __init__(self, paths: Paths, options: FileOptions | None = None) -> None:
         self._paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)

@@ -17,6 +17,7 @@ from headrace.base.keys import derive_key
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.order.permutation import Permutation
+from headrace.sources.files import is_local
 from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
@@ -193,6 +194,8 @@ class WindowReader:
         randomness = self._randomness
         if randomness is None:
             return make(), False
+        if not self._may_draw(window):
+            return make(), watch
 
         def watched() -> tuple[T, bool]:
             randomness.enter_batch()
@@ -202,6 +205,11 @@ class WindowReader:
 
         number = derive_key(window.number, 0, f"part {self._path}") if self._path else window.number
         return randomness.make(Place(window.epoch, number, 0), watched)
+
+    def _may_draw(self, window: Window) -> bool:
+        """Whether random numbers may be drawn: by a user's function, or by a library that asks a store once more."""
+        is_plain = getattr(self._recipe.source, "is_plain", False)
+        return bool(self._recipe.steps) or not is_plain or not all(is_local(block.path) for block in window.blocks)
 
 
 def count_in(recipe: Recipe, seed: int | None, *, skips: bool = False) -> Ask:
