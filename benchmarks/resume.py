@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 from torch.utils import data as torch_data
 
+from benchmarks.memory import peak_mb
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.timing import Run, exhaust, interleave, median_ratio, spread
 from headrace import DataLoader
@@ -94,11 +94,6 @@ def seconds_to_first(name: str, n: int, workers: int, state: Any) -> float:
 def time_to_first(name: str, n: int, workers: int) -> Run:
     state = state_half_way(name, n, workers)
     return lambda: seconds_to_first(name, n, workers, state)
-
-
-def peak_mb() -> float:
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS tells bytes, Linux kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def measure_far(n: int) -> dict[str, float]:

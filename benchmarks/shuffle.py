@@ -9,7 +9,6 @@ permutation, cut alike, is there as the least that a shuffle in memory takes.
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from torch.utils import data as torch_data
 
+from benchmarks.memory import peak_mb
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.timing import Run, exhaust, interleave, median_ratio, seconds, spread
 from headrace import RandomSampler
@@ -44,11 +44,6 @@ def first_of_torch(n: int) -> list[int]:
 
 
 FIRST: dict[str, Callable[[int], list[int]]] = {OURS: first_by_position, TORCH: first_of_torch}
-
-
-def peak_mb() -> float:
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS tells bytes, Linux kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def measure_first(name: str, n: int) -> dict[str, float]:

@@ -8,7 +8,6 @@ process takes at its peak while it reads all lines: it must not grow with the fi
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 from torch.utils import data as torch_data
 
+from benchmarks.memory import peak_mb
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.steady import NOT_SLOWER
 from benchmarks.streams_rates import (
@@ -99,7 +99,7 @@ def mb_per_batch(path: Path, kind: str) -> float:
     return BATCH * len(text) / n / 1e6
 
 
-def peak_mb(path: Path) -> float:
+def peak_of(path: Path) -> float:
     """The most memory that a fresh process takes to read all lines of a file."""
     command = [sys.executable, "-m", "benchmarks.streams_text", str(path)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -122,7 +122,7 @@ def run(settings: Settings) -> Report:
                 found = interleave(runs, settings.repeats)
                 figures[kind] |= {(name, workers): own for name, own in found.items()}
                 rows += contest_rows(kind, workers, found, "MB/s")
-        small, large = peak_mb(tenth), peak_mb(path)
+        small, large = peak_of(tenth), peak_of(path)
     return Report(rows, [*targets_of(figures, small, large)])
 
 
@@ -137,5 +137,4 @@ def targets_of(figures: dict[str, dict[tuple[str, int], list[float]]], small: fl
 
 if __name__ == "__main__":
     exhaust(DataLoader(read_text(sys.argv[1]), batch_size=BATCH, output="numpy"))
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS tells bytes, Linux kilobytes
-    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit))
+    print(json.dumps(peak_mb()))
