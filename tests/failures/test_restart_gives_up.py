@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from headrace import DataLoader, IterableDataset, WorkerDiedError, get_worker_info
+from headrace import DataLoader, IterableDataset, WorkerDiedError, get_worker_info, read_text
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import Each, outcomes, split, until
 
@@ -191,6 +191,20 @@ def test_a_stream_that_kills_again_at_one_place_ends_with_an_error(on_error):
     seen, error = until(WorkerDiedError, iterator)
     assert "third worker to die at batch 5" in str(error)
     assert seen == [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10]][: len(seen)]
+
+
+@pytest.mark.filterwarnings("default:on_error='skip' leaves out")
+def test_with_skip_a_window_of_a_stream_is_left_out_and_named(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("three\nfour\n")
+    stream = read_text(tmp_path).map(lambda line: kill() if line == "two" else line)
+    loader = DataLoader(stream, batch_size=2, num_workers=2, on_worker_death="restart", on_error="skip")
+    with pytest.warns(
+        UserWarning, match=r"a\.txt, bytes 0 to 8.* to die at .*a\.txt, bytes 0 to 8\. This is said"
+    ):
+        assert outcomes(loader) == [["three", "four"]]
+    (bad,) = loader.errors
+    assert "a.txt, bytes 0 to 8" in bad.key
 
 
 def test_max_errors_counts_samples_that_kill():

@@ -126,6 +126,8 @@ def test_only_the_columns_asked_for_come_in_the_order_asked_for(numbers):
     assert source.describe()["columns"] == {"name": "string", "id": "int64"}
     with pytest.raises(ValueError, match=r"got \['nome'\]"):
         ParquetSource(path, columns=["nome"]).blocks()
+    with pytest.raises(TypeError, match=r"must be a list of names, got 'name': pass \['name'\]"):
+        ParquetSource(path, columns="name")
 
 
 def test_filters_leave_out_row_groups_and_rows(numbers):

@@ -218,7 +218,12 @@ class TestFiles:
 
     @pytest.mark.parametrize(
         ("options", "error"),
-        [({"block_bytes": 0}, ValueError), ({"max_record_bytes": 0}, ValueError), ({"encoding": "hex"}, LookupError)],
+        [
+            ({"block_bytes": 0}, ValueError),
+            ({"block_bytes": "1M"}, TypeError),
+            ({"max_record_bytes": 0}, ValueError),
+            ({"encoding": "hex"}, LookupError),
+        ],
     )
     def test_wrong_options(self, options, error):
         with pytest.raises(error):

@@ -95,7 +95,7 @@ def test_packing():
 @pytest.mark.parametrize(
     ("method", "argument", "text"),
     [
-        ("shuffle", 0, "window must be at least 1 block, got 0"),
+        ("shuffle", 0, "window must be at least 1, got 0"),
         ("repeat", 0, "times must be at least 1, got 0"),
         ("pack", 0, "length must be at least 1, got 0"),
     ],
@@ -103,6 +103,12 @@ def test_packing():
 def test_numbers_that_are_not_positive_are_refused(method, argument, text):
     with pytest.raises(ValueError, match=text):
         getattr(in_memory(4, 2), method)(argument)
+
+
+@pytest.mark.parametrize("method", ["shuffle", "repeat", "take", "skip"])
+def test_what_is_no_number_is_refused(method):
+    with pytest.raises(TypeError, match="must be an int, got 'a'"):
+        getattr(in_memory(4, 2), method)("a")
 
 
 def test_batches_of_no_rows_are_refused():

@@ -42,8 +42,8 @@ class SkippedSamples:
             )
         self._untold += len(bad)
         self._warn(
-            f"on_error='skip' leaves out what raises, here {_place(bad[0])}: {bad[0].error}. This is said once; "
-            "loader.errors lists all that is left out, with tracebacks."
+            f"on_error='skip' leaves out what raises, here {_place(bad[0])}: {bad[0].error.rstrip('.')}. "
+            "This is said once; loader.errors lists all that is left out, with tracebacks."
         )
 
     def check_epoch(self, delivered: int) -> None:

@@ -76,7 +76,10 @@ def describe_again(death: str, nth: int, place: str) -> str:
 
 def describe_restart(death: str) -> str:
     """What is told when a worker that died is replaced for the first time."""
-    return f"{death} Another one takes its place and does its batches again. Later restarts are not announced."
+    return (
+        f"{death} Another one takes its place and does its batches again. Later restarts are announced only if a "
+        "worker dies at the same place again."
+    )
 
 
 def describe_wait(handles: Iterable[WorkerHandle], stacks: int, seconds: float) -> str:

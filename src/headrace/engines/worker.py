@@ -299,6 +299,8 @@ def place_of(task: Task, position: int) -> str:
 def key_at(task: Task, position: int) -> Any:
     """The key of one sample of a task, or all of them if no single one is known."""
     keys = _readable(task.keys)
+    if hasattr(keys, "where"):
+        return str(keys.where())
     if isinstance(keys, (list, tuple)) and 0 <= position < len(keys):
         return keys[position]
     return None if isinstance(keys, Pull) else keys

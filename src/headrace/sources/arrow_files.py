@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.base.arguments import check_count
 from headrace.base.errors import HeadraceError, RecordError
 from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.optional import import_extra
@@ -83,6 +84,9 @@ class TableSource(ABC):
         access: Access | None = None,
     ) -> None:
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
+        if isinstance(columns, str):
+            raise TypeError(f"`columns` must be a list of names, got {columns!r}: pass [{columns!r}].")
+        check_count("block_bytes", block_bytes, 1)
         self._columns = None if columns is None else tuple(columns)
         self._block_bytes = block_bytes
         self._access = access

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from headrace.base.arguments import check_count
 from headrace.base.errors import RecordError
 from headrace.sources.access import Access
 from headrace.sources.chunks import skip_rows
@@ -54,8 +55,8 @@ class FileOptions:
         find_encoding(self.encoding)
         for name in ("block_bytes", "max_record_bytes"):
             given = getattr(self, name)
-            if given is not None and given < 1:
-                raise ValueError(f"{name} must be at least 1, got {given}.")
+            if given is not None:
+                check_count(name, given, 1)
 
     def block_bytes_of(self, file: FileVersion) -> int:
         """How long a block of this file is, about."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.base.arguments import check_count
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
@@ -110,8 +111,7 @@ class Stream(IterableDataset[Any]):
             )
         if shard not in ("stride", "dispatch"):
             raise ValueError(f"shard must be 'stride' or 'dispatch', got {shard!r}.")
-        if block_rows < 1:
-            raise ValueError(f"block_rows must be at least 1, got {block_rows}.")
+        check_count("block_rows", block_rows, 1)
         return cls(Recipe(IterableSource(rows, shard, block_rows)))
 
     def explain(self, *, workers: int = 0, world: int = 1) -> str:
@@ -141,8 +141,7 @@ class Stream(IterableDataset[Any]):
         Raises:
             ValueError: `size` is not positive.
         """
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}.")
+        check_count("size", size, 1)
         return self._then(MapBatches(_checked(fn), size))
 
     def pack(self, length: int, *, drop_rest: bool = False) -> Stream:
@@ -161,8 +160,7 @@ class Stream(IterableDataset[Any]):
             >>> list(Stream.from_blocks(["ab", "cde"], lambda word: [word]).pack(2))
             [['a', 'b'], ['c', 'd'], ['e']]
         """
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}.")
+        check_count("length", length, 1)
         self._refuse_after_packing("pack")
         return Stream(replace(self.recipe, packing=Packing(length, drop_rest)))
 
@@ -177,8 +175,7 @@ class Stream(IterableDataset[Any]):
         Raises:
             ValueError: `window` is not positive, or rows were transformed already: shuffle first, it costs less.
         """
-        if window < 1:
-            raise ValueError(f"window must be at least 1 block, got {window}.")
+        check_count("window", window, 1)
         self._refuse_after_packing("shuffle")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
@@ -195,8 +192,8 @@ class Stream(IterableDataset[Any]):
         Raises:
             ValueError: `times` is not positive.
         """
-        if times is not None and times < 1:
-            raise ValueError(f"times must be at least 1, got {times}.")
+        if times is not None:
+            check_count("times", times, 1)
         rounds = self.recipe.rounds
         return Stream(replace(self.recipe, rounds=None if times is None or rounds is None else rounds * times))
 
@@ -217,8 +214,7 @@ class Stream(IterableDataset[Any]):
         return self._limit(n, None)
 
     def _limit(self, skip: int, take: int | None) -> Stream:
-        if min(skip, take or 0) < 0:
-            raise ValueError(f"The number of rows must be at least 0, got {skip or take}.")
+        check_count("The number of rows", skip if take is None else take, 0)
         self._refuse_after_packing("take() and skip")
         if self.recipe.rounds != 1:
             raise ValueError("take() and skip() must come before repeat(): they are of each round.")
