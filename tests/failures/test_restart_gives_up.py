@@ -199,9 +199,7 @@ def test_with_skip_a_window_of_a_stream_is_left_out_and_named(tmp_path):
     (tmp_path / "b.txt").write_text("three\nfour\n")
     stream = read_text(tmp_path).map(lambda line: kill() if line == "two" else line)
     loader = DataLoader(stream, batch_size=2, num_workers=2, on_worker_death="restart", on_error="skip")
-    with pytest.warns(
-        UserWarning, match=r"a\.txt, bytes 0 to 8.* to die at .*a\.txt, bytes 0 to 8\. This is said"
-    ):
+    with pytest.warns(UserWarning, match=r"a\.txt, bytes 0 to 8.* to die at .*a\.txt, bytes 0 to 8\. This is said"):
         assert outcomes(loader) == [["three", "four"]]
     (bad,) = loader.errors
     assert "a.txt, bytes 0 to 8" in bad.key
