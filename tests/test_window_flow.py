@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import window_flow
+from headrace.base.errors import RecordError
 from headrace.base.progress import Progress
 from headrace.engines.engine import Job
 from headrace.engines.worker import Worker
@@ -56,6 +58,24 @@ class Texts(Lists):
             yield SplitChunk("".join(f"{row}\n" for row in chunk), "\n", len(chunk), "value")
 
 
+class Told(Lists):
+    """The same in chunks of two; blocks tell how many rows they have, but for those that nobody knows."""
+
+    is_plain = tells_rows = True
+
+    def __init__(self, lists, told):
+        super().__init__(lists)
+        self.told = told
+
+    def blocks(self):
+        return [replace(block, rows=n) for block, n in zip(super().blocks(), self.told, strict=True)]
+
+    def read(self, block, first_row=0, on_bad=None):
+        self.read_blocks.append(block.start)
+        rows = self.lists[block.start][first_row:]
+        yield from (ValueChunk(rows[i : i + 2], "value") for i in range(0, len(rows), 2))
+
+
 class BusyEngine(HandDrivenEngine):
     """Workers that are busy while nobody waits. Each does its tasks in order, but any of them may be the next."""
 
@@ -96,6 +116,7 @@ def run(source, engine, *, size, drop_last=False, place=(0, 0)):
         drop_last=drop_last,
         join=Worker(job).join,
         place=place,
+        known_rows=course.counts.known if course.loading.tells_rows else None,
     )
     return flow, progress
 
@@ -120,16 +141,18 @@ def numbered(lengths):
     drop_last=st.booleans(),
     workers=st.integers(1, 4),
     rows_at_once=st.sampled_from([1, 3, 8, 4096]),
-    is_text=st.booleans(),
+    kind=st.sampled_from([Lists, Texts, Told]),
     random=st.randoms(use_true_random=False),
 )
 def test_any_order_of_completion_gives_the_batches_of_one_reader(
-    lengths, size, drop_last, workers, rows_at_once, is_text, random
+    lengths, size, drop_last, workers, rows_at_once, kind, random
 ):
-    def source():
-        return Texts(numbered(lengths)) if is_text else Lists(numbered(lengths))
+    told = [random.choice([n, n, n, None]) for n in lengths]
 
-    rows = [str(i) if is_text else i for i in range(sum(lengths))]
+    def source():
+        return Told(numbered(lengths), told) if kind is Told else kind(numbered(lengths))
+
+    rows = [str(i) if kind is Texts else i for i in range(sum(lengths))]
     drop_last = drop_last and size is not None
     engine = BusyEngine(random.choice, workers)
     with pytest.MonkeyPatch.context() as patch:
@@ -149,3 +172,20 @@ def test_any_order_of_completion_gives_the_batches_of_one_reader(
                 source(), BusyEngine(random.choice, workers), size=size, drop_last=drop_last, place=places[at]
             )
             assert list(rest) == seen[at + 1 :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("told", "problem"), [(4, "but has 3"), (2, "but has more")])
+def test_windows_that_have_other_rows_than_were_told(workers, told, problem):
+    engine = BusyEngine(min, workers) if workers else HandDrivenEngine(min)
+    flow, _ = run(Told(numbered([3, 3, 3]), [3, told, 3]), engine, size=3)
+    assert next(flow) == [0, 1, 2]
+    with pytest.raises(RecordError, match=rf"memory.* must have {told} rows, {problem}"):
+        list(flow)
+
+
+def test_windows_whose_rows_are_told_are_read_as_they_are_given_out():
+    source = Told(numbered([3, 3, 3]), [3, 3, 3])
+    flow, _ = run(source, HandDrivenEngine(min), size=3)
+    assert (next(flow), source.read_blocks) == ([0, 1, 2], [0])
+    assert (next(flow), source.read_blocks) == ([3, 4, 5], [0, 1])

@@ -50,6 +50,7 @@ def make_window_flow(
         place=progress.start.get("place", (0, 0)),
         row_length=1 if packing is None else packing.length,
         drops_rest=packing is not None and packing.drops_rest,
+        known_rows=course.counts.known if course.loading.tells_rows else None,
         note_rows=course.counts.note,
         tell_bad=tell_bad,
         account=_open_account(loader, course, shares, progress),

@@ -1,9 +1,9 @@
 """The running loop for streams: windows go out to the workers, and come back as the batches of one reader.
 
-A worker reads a window, transforms its rows, and tells how many there are. From the sum of all windows before, it is
-known then where the borders of the batches fall. The worker makes all batches that lie within its window; the few rows
-before the first border and after the last one are sent as they are, and joined here with those of the neighbours. So
-what it has sent can be given out at once, in the order in which it was asked for.
+A worker reads a window, transforms its rows, and tells how many there are, unless the source has told. From the sum of
+all windows before, it is known then where the borders of the batches fall. The worker makes all batches that lie within
+its window; the few rows before the first border and after the last one are sent as they are, and joined here with those
+of the neighbours. So what it has sent can be given out at once, in the order in which it was asked for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, o
 from headrace.base.progress import Progress
 from headrace.engines.engine import Engine, Timekeeper
 from headrace.sources.source import Chunk
+from headrace.streams.borders import BatchBorders
 from headrace.streams.messages import (
     Counted,
     CountRows,
@@ -34,6 +35,7 @@ from headrace.streams.text import TextBatches
 from headrace.streams.windows import Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
+_BYTES_AT_ONCE = 1 << 20  # that the loop itself makes batches of before it gives them out: while they are in the cache
 _WINDOWS_AHEAD = 2  # per worker
 
 
@@ -50,6 +52,8 @@ class WindowFlow:
         size: rows in a batch.
         row_length: if rows are packed, the tokens in each: then it is tokens that are counted.
         drops_rest: whether a last row that is shorter is left out.
+        known_rows: tells how many rows a window will have, if that is known: then batches are asked for without waiting
+            until it is read.
         join: makes a batch of the rows of several windows, given the epoch and the number of the batch.
         tell_bad: hears of rows that were left out.
         account: hears of every batch.
@@ -68,6 +72,7 @@ class WindowFlow:
         place: tuple[int, int] = (0, 0),
         row_length: int = 1,
         drops_rest: bool = False,
+        known_rows: Callable[[Share], int | None] | None = None,
         note_rows: Callable[[Share, int], None] | None = None,
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         account: Account | None = None,
@@ -82,6 +87,7 @@ class WindowFlow:
         self._drops_rest = drops_rest
         self._join = join
         self._next_index, self._next_first = place
+        self._known_rows = known_rows
         self._note_rows = note_rows
         self._tell_bad = tell_bad
         self._account = account
@@ -92,8 +98,7 @@ class WindowFlow:
         self._answers: dict[int, Outcome] = {}
         self._in_flight = [0] * max(1, engine.workers)
         self._number = 0
-        self._n_planned = progress.batches  # batches up to the last window that was cut
-        self._planned_rest = 0  # rows that are left over of all windows that were cut
+        self._borders = BatchBorders(self._size, progress.batches)
         self._n_due = progress.batches  # batches that have arrived
         self._rest: list[Rest] = []  # and rows for the next one
         self._due: deque[Due] = deque()
@@ -181,11 +186,18 @@ class WindowFlow:
             if share is None:
                 self._windows_ended = True
                 break
-            window = OpenWindow(share, self._next_index, self._idlest(), self._next_first)
-            self._next_index, self._next_first = self._next_index + 1, 0
-            self._open.append(window)
+            self._open_window(share)
+        self._cut_windows()
+
+    def _open_window(self, share: Share) -> None:
+        window = OpenWindow(share, self._next_index, self._idlest(), self._next_first)
+        self._next_index, self._next_first = self._next_index + 1, 0
+        self._open.append(window)
+        n_rows = None if self._known_rows is None else self._known_rows(share)
+        if n_rows is None:
             self._ask(window, ReadWindow(share))
-        self._engine.flush()
+        else:
+            window.n_rows, window.is_told = max(n_rows, window.first), True
 
     def _idlest(self) -> int:
         return min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
@@ -234,7 +246,7 @@ class WindowFlow:
             return
         window, part = self._asked.pop(outcome.number)
         self._in_flight[window.lane] -= 1
-        if not part:
+        if isinstance(window.asked[part], ReadWindow):
             outcome = opened(outcome)
             if not isinstance(outcome, Failed):
                 self._note_read(window, outcome.batch if isinstance(outcome, Finished) else WindowRead(0))
@@ -251,7 +263,11 @@ class WindowFlow:
     def _note_time(self, window: OpenWindow, part: int, outcome: Outcome) -> None:
         if isinstance(outcome, Finished) and outcome.span is not None and self._timekeeper is not None:
             what = f"window {window.share.window.number}" + (f", part {part}" if part else "")
-            n_rows = 0 if part else outcome.batch.n_rows
+            request = window.asked[part]
+            if isinstance(request, ReadWindow):
+                n_rows = outcome.batch.n_rows
+            else:
+                n_rows = request.stop - request.start if window.is_told else 0
             self._timekeeper.made(Task(outcome.number, what, window.lane), outcome.span, n_rows)
 
     def _cut_windows(self) -> None:
@@ -259,25 +275,23 @@ class WindowFlow:
         for window in self._open:
             if window.n_rows is None:
                 break
-            if len(window.asked) == 1 and window.n_rows > window.first:
+            if not window.is_cut:
                 self._cut(window, window.n_rows)
         self._engine.flush()
 
     def _cut(self, window: OpenWindow, n_rows: int) -> None:
-        """Ask for the rows that complete the batch before, for all whole batches, and for what is left over."""
-        head = min(window.first + -self._planned_rest % self._size, n_rows)
-        tail = n_rows - (n_rows - head) % self._size
-        if head > window.first:
-            self._ask(window, SendRows(window.share, window.first, head))
-        number = self._n_planned + (self._planned_rest + head - window.first) // self._size
-        at_once = n_rows if window.text else max(1, _ROWS_AT_ONCE * self._row_length // self._size) * self._size
-        for start in range(head, tail, at_once):
-            stop = min(start + at_once, tail)
-            self._ask(window, CutBatches(window.share, start, stop, self._size, number))
-            number += (stop - start) // self._size
-        self._ask(window, SendRows(window.share, tail, n_rows, is_last=True))
-        n = self._planned_rest + n_rows - window.first
-        self._n_planned, self._planned_rest = self._n_planned + n // self._size, n % self._size
+        window.is_cut = True
+        if n_rows > window.first:
+            at_once = n_rows if window.text else self._rows_at_once(window)
+            for request in self._borders.cut(window.share, window.first, n_rows, at_once):
+                self._ask(window, request)
+
+    def _rows_at_once(self, window: OpenWindow) -> int:
+        """How many rows, or tokens, batches are made of at a time."""
+        n_bytes = sum(block.n_bytes for block in window.share.window.blocks)
+        if self._engine.works_ahead or not window.is_told or not n_bytes:
+            return _ROWS_AT_ONCE * self._row_length
+        return min(_ROWS_AT_ONCE * self._row_length, _BYTES_AT_ONCE * (window.n_rows or 1) // n_bytes)
 
     def _collect(self) -> None:
         """Take what has arrived, in order; an error comes after all batches before it."""
@@ -291,7 +305,7 @@ class WindowFlow:
             window = self._open[0]
             while window.n_taken in window.answers:
                 self._take(window, window.asked[window.n_taken], window.answers.pop(window.n_taken))
-            if window.n_taken < len(window.asked):
+            if window.n_taken < len(window.asked) or not window.is_cut:
                 return
             self._open.popleft()
 

@@ -212,7 +212,8 @@ def test_long_bytes_are_packed_to_be_sent(kind):
         part = chunk.slice(start, stop)
         packed = part.packed_columns()
         assert type(packed["x"]) is PackedBytes
-        assert memoryview(packed["x"].memory).nbytes == sum(map(len, LONG[start:stop]))
+        [stretch] = packed["x"].stretches
+        assert memoryview(stretch.memory).nbytes == sum(map(len, LONG[start:stop]))
         assert pickle.loads(pickle.dumps(packed["x"], 5)) == LONG[start:stop] == part.columns()["x"]
         assert packed["y"].tolist() == list(range(start + 1, stop + 1))
 

@@ -7,7 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
+from headrace.base.errors import RecordError
+from headrace.base.packed_bytes import PackedBytes, Stretch
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, every_nth, packed_columns, shuffle_rows
+
+
+class Noting:
+    """Chunks of two rows each, and how many of them were read."""
+
+    def __init__(self, n_rows):
+        self.n_rows = n_rows
+        self.n_read = 0
+
+    def __iter__(self):
+        for start in range(0, self.n_rows, 2):
+            self.n_read += 1
+            yield columns_of(start, min(start + 2, self.n_rows))
+
 
 DICTS = [{"n": i, "s": str(i)} for i in range(6)]
 
@@ -83,3 +99,44 @@ def test_rows_at_places(rows, as_columns):
     shares = [every_nth(rows, rank, 4, as_columns=as_columns).rows() for rank in range(4)]
     assert shares == [[DICTS[0], DICTS[4]], [DICTS[1], DICTS[5]], [DICTS[2]], [DICTS[3]]]
     assert every_nth(rows, 0, 1, as_columns=as_columns) is rows
+
+
+def test_rows_are_read_as_far_as_they_are_wanted_and_then_forgotten():
+    chunks = Noting(9)
+    rows = ComingRows(iter(chunks), 9, "here")
+    assert (len(rows), chunks.n_read) == (9, 0)
+    assert (rows.slice(1, 3).columns()["s"], chunks.n_read, rows.first) == (["1", "2"], 2, 0)
+    assert (rows.slice(3, 4).columns()["s"], chunks.n_read, rows.first) == (["3"], 2, 2)
+    assert (rows.slice(7, 9).columns()["s"], chunks.n_read, rows.first) == (["7", "8"], 5, 6)
+    assert len(rows.slice(9, 9)) == 0
+
+
+def test_all_rows_that_come():
+    assert ComingRows(iter(Noting(5)), 5, "here").rows() == columns_of(0, 5).rows()
+    assert ComingRows(iter(Noting(5)), 5, "here").columns()["s"] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("n_rows", "problem"), [(8, "has more"), (10, "has 9")])
+def test_other_rows_than_should_come(n_rows, problem):
+    rows = ComingRows(iter(Noting(9)), n_rows, "here")
+    rows.slice(0, 3)
+    with pytest.raises(RecordError, match=f"here must have {n_rows} rows, but {problem}"):
+        rows.slice(3, n_rows)
+
+
+class Packed(ArrayRows):
+    """Rows whose bytes lie side by side."""
+
+    def packed_columns(self):
+        values = self.columns()["b"]
+        lengths = np.array([len(value) for value in values], np.uint64).tobytes()
+        return {"b": PackedBytes(Stretch(lengths, b"".join(values)))}
+
+
+def test_packed_columns_are_joined():
+    first, second = Packed({"b": [b"one", b"", b"two"]}), Packed({"b": [b"three"]})
+    joined = packed_columns(JoinedRows([first, second]))["b"]
+    assert (len(joined), joined.tolist()) == (4, [b"one", b"", b"two", b"three"])
+    plain = ArrayRows({"b": [None, b"four"]})
+    assert packed_columns(JoinedRows([first, plain])) == {"b": [b"one", b"", b"two", None, b"four"]}
+    assert packed_columns(plain) == {"b": [None, b"four"]}

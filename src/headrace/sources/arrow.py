@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.optional import import_extra
-from headrace.base.packed_bytes import PackedBytes
+from headrace.base.packed_bytes import PackedBytes, Stretch
 from headrace.sources.row_dicts import make_dicts
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _packed_values(array: pa.Array) -> Any:
     dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
     borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
     lengths = np.diff(borders).astype(np.uint64).tobytes()
-    return PackedBytes(lengths, memoryview(values).cast("B")[borders[0] : borders[-1]])
+    return PackedBytes(Stretch(lengths, memoryview(values).cast("B")[borders[0] : borders[-1]]))
 
 
 def row_values(array: pa.Array) -> list[Any]:

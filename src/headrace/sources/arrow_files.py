@@ -73,6 +73,8 @@ class TableSource(ABC):
     unit: str
     """What files are written in: the plural, for people."""
     is_plain = True
+    tells_rows = True
+    """Whether blocks that tell how many rows they have do have as many, or else reading them is an error."""
     """See `FileSource`."""
 
     def __init__(

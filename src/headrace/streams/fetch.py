@@ -14,6 +14,7 @@ from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
 from headrace.streams.messages import (
     BatchesCut,
+    ColumnBatches,
     Counted,
     CountRows,
     CutBatches,
@@ -21,10 +22,11 @@ from headrace.streams.messages import (
     ReadWindow,
     SendRows,
     WindowRead,
+    hold_columns,
 )
 from headrace.streams.reading import ReadRows, WindowReader
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import JoinedRows, ObjectRows
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, packed_columns
 from headrace.streams.steps import BadRow
 from headrace.streams.text import text_of
 from headrace.streams.tokens import Tokens
@@ -61,9 +63,10 @@ class WindowFetcher:
         self._randomness = randomness
         self._is_single = is_single
         self._is_apart = is_apart
-        self._packs = packs
+        self._packs = packs and not is_single
         self._on_bad = on_bad
         self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
+        self._runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
         makes_lists = not (is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
         self._keeps_strings = makes_lists and _keeps_strings(collate)
@@ -73,16 +76,16 @@ class WindowFetcher:
             case ReadWindow(share):
                 return self._read(share)
             case CutBatches(share, start, stop, size, number):
-                return self._cut(self._rows(share), start, stop, size, (share.window.epoch, number))
+                return self._cut(self._rows(share, start), start, stop, size, (share.window.epoch, number))
             case SendRows(share, start, stop, is_last):
-                rows = self._rows(share)
+                rows = self._rows(share, start)
                 if is_last:
                     del self._kept[_identity(share)]
                 return self._sendable(rows.slice(start, stop))
             case CountRows():
                 return self._count(keys)
             case JoinBatch(spans, number):
-                rows = JoinedRows([self._rows(share).slice(start, stop) for share, start, stop in spans])
+                rows = JoinedRows([self._rows(share, start).slice(start, stop) for share, start, stop in spans])
                 return self._cut(rows, 0, len(rows), len(rows), (spans[0].share.window.epoch, number))
 
     def _read(self, share: Share) -> WindowRead:
@@ -108,18 +111,22 @@ class WindowFetcher:
                 raise
             return Counted(0)  # whoever reads it will say why
 
-    def _rows(self, share: Share) -> Chunk:
-        """The rows of a share, which are most likely still there. What is bad in it was told before."""
-        if _identity(share) not in self._kept:
-            self._keep(share, self._reader.read(share).rows)
-        return self._kept[_identity(share)]
+    def _rows(self, share: Share, first: int) -> Chunk:
+        """The rows of a share, at least from `first` on. What is bad in it was told before."""
+        rows = self._kept.get(_identity(share))
+        if rows is None or (isinstance(rows, ComingRows) and first < rows.first):
+            rows = self._reader.rows(share)
+            self._keep(share, rows)
+        return rows
 
     def _keep(self, share: Share, rows: Chunk) -> None:
         self._kept[_identity(share)] = rows
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
 
-    def _cut(self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]) -> list[Any] | BatchesCut:
+    def _cut(
+        self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]
+    ) -> list[Any] | ColumnBatches | BatchesCut:
         epoch, number = first
         batches: list[Any] = []
         lost = []
@@ -131,7 +138,9 @@ class WindowFetcher:
                     raise
                 self._on_bad(BadRow(f"batch {number + i}"), error)
                 lost.append(i)
-        return BatchesCut(batches, tuple(lost)) if lost else batches  # a list of lists of strings is sent in no time
+        if lost:
+            return BatchesCut(batches, tuple(lost))
+        return hold_columns(batches) if self._packs else batches  # a list of lists of strings is sent in no time
 
     def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
         """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
@@ -163,13 +172,13 @@ class WindowFetcher:
 
     def _columns(self, rows: Chunk) -> dict[str, Any]:
         """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
-        columns = rows.packed_columns() if self._packs and hasattr(rows, "packed_columns") else rows.columns()
+        columns = packed_columns(rows) if self._packs else rows.columns()
         return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
     def _sendable(self, rows: Chunk) -> Chunk | None:
         """What can be sent to the loop, whatever library the rows come from; None if nothing can."""
         plain = self._plain(rows)
-        if not self._is_apart:
+        if not self._is_apart or self._runs_only_ours:
             return plain
         try:
             pickle.dumps(plain)
@@ -180,7 +189,10 @@ class WindowFetcher:
     def _plain(self, rows: Chunk) -> Chunk:
         if self._recipe.packing is not None:
             return rows if isinstance(rows, Tokens) else JoinedRows([rows])
-        return JoinedRows([rows]) if self._recipe.as_columns else ObjectRows(rows.rows())
+        if not self._recipe.as_columns:
+            return ObjectRows(rows.rows())
+        columns = self._columns(rows) if self._packs else {}
+        return ArrayRows(columns) if columns else JoinedRows([rows])
 
 
 def _identity(share: Share) -> tuple[Any, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
+from headrace.base.packed_bytes import Held, PackedBytes
 from headrace.streams.windows import Share
 
 
@@ -87,6 +89,25 @@ class BatchesCut(NamedTuple):
 
     batches: list[Any]
     lost: tuple[int, ...] = ()
+
+
+class ColumnBatches(deque[dict[str, Any]]):
+    """Batches of columns, of which those that were sent packed are unpacked when they are taken: one batch at a time.
+
+    So the memory of the batch before, which is still in the processor's cache, can be used again.
+    """
+
+    def popleft(self) -> dict[str, Any]:
+        batch = super().popleft()
+        return {name: column.packed.tolist() if type(column) is Held else column for name, column in batch.items()}
+
+
+def hold_columns(batches: list[dict[str, Any]]) -> ColumnBatches:
+    """Batches to be sent."""
+    return ColumnBatches(
+        {name: Held(column) if type(column) is PackedBytes else column for name, column in batch.items()}
+        for batch in batches
+    )
 
 
 class SendRows(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, opened
 from headrace.sources.source import Chunk
-from headrace.streams.messages import BatchesCut, Span
+from headrace.streams.messages import BatchesCut, ColumnBatches, Span
 from headrace.streams.text import Text, TextBatches
 from headrace.streams.windows import Share
 
@@ -34,11 +34,14 @@ class OpenWindow:
     Attributes:
         index: its number among those of this rank.
         first: the row that it begins with; the ones before were given in another life.
-        n_rows: None until the worker has told.
+        n_rows: None until the worker has told, unless the source does.
         text: the rows, if they came with their number; then the rest is answered here.
-        asked: what the worker was asked for: to read it, then for its first rows, batches, and its last rows.
+        asked: what the worker was asked for: to read it, if its number of rows is not known; then for its first rows,
+            batches, and its last rows.
         answers: what has come of that, and is not taken yet, by its place in `asked`.
         n_taken: how many answers were taken.
+        is_told: whether the source has told the number of rows.
+        is_cut: whether all that there is to be asked for has been asked for.
     """
 
     share: Share
@@ -50,6 +53,8 @@ class OpenWindow:
     asked: list[Any] = field(default_factory=list)
     answers: dict[int, Outcome] = field(default_factory=dict)
     n_taken: int = 0
+    is_told: bool = False
+    is_cut: bool = False
 
 
 class Rest(NamedTuple):
@@ -91,4 +96,4 @@ class Due(NamedTuple):
         if isinstance(value, BatchesCut):
             made = iter(value.batches)
             return deque(LOST if place in value.lost else next(made) for place in range(self.n_batches))
-        return value if isinstance(value, TextBatches) else deque(value)
+        return value if isinstance(value, (TextBatches, ColumnBatches)) else deque(value)

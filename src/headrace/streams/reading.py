@@ -23,7 +23,7 @@ from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.mixing import MixSource
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.rows import JoinedRows, as_one, every_nth, shuffle_rows
+from headrace.streams.rows import ComingRows, JoinedRows, as_one, every_nth, shuffle_rows
 from headrace.streams.steps import BadRow, OnBadRow
 from headrace.streams.tokens import Tokens
 from headrace.streams.windows import Share, Window, describe_block
@@ -96,6 +96,17 @@ class WindowReader:
         return ReadRows(
             self._share(rows, share, n_steps), tuple(bad.found), n_raw < n_asked, n_raw == 0 < n_asked, is_settled
         )
+
+    def rows(self, share: Share) -> Chunk:
+        """The rows of a share, after all steps; they are read as they are wanted, where nobody can tell."""
+        window = share.window
+        n_rows = [block.rows for block in window.blocks]
+        is_whole = share == Share(window, is_again=share.is_again) and not window.cuts
+        is_told = self._recipe.tells_rows and not self._skips and None not in n_rows
+        if not is_whole or not is_told or window.is_shuffled or self._may_draw(window):
+            return self.read(share).rows
+        chunks = (chunk for block in window.blocks for chunk in self._recipe.source.read(block))
+        return ComingRows(chunks, sum(n for n in n_rows if n is not None), window.where())
 
     def count(self, request: CountRows) -> Counted:
         """How many rows a share has. Block by block, if that tells of other windows, too."""

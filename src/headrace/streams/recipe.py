@@ -119,6 +119,11 @@ class Recipe:
         """Whether the rows of the source are wanted as columns, and need not be made into objects."""
         return isinstance(self.steps[0], MapBatches) if self.steps else self.as_columns
 
+    @property
+    def tells_rows(self) -> bool:
+        """Whether the source knows how many rows its blocks have, and nothing is done to them but shuffling."""
+        return getattr(self.source, "tells_rows", False) and not self.steps and self.packing is None
+
     def known_rows(self) -> int | None:
         """How many rows an epoch has, if that is known without reading."""
         keeps_count = all(step.keeps_count for step in self.steps) and self.packing is None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from headrace.base.errors import RecordError
 from headrace.base.indices import Indices
+from headrace.base.packed_bytes import PackedBytes
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Chunk
 
@@ -100,7 +103,7 @@ class ArrayRows:
 class JoinedRows:
     """Chunks, one after the other, as one."""
 
-    def __init__(self, chunks: Sequence[Chunk]) -> None:
+    def __init__(self, chunks: Collection[Chunk]) -> None:
         self.chunks = [chunk for chunk in chunks if len(chunk)]
         self._ends = list(accumulate(map(len, self.chunks)))
 
@@ -128,6 +131,69 @@ class JoinedRows:
 
     def columns(self) -> dict[str, Any]:
         return ArrayRows.joined([chunk.columns() for chunk in self.chunks]).columns()
+
+    def packed_columns(self) -> dict[str, Any]:
+        return ArrayRows.joined([packed_columns(chunk) for chunk in self.chunks]).columns()
+
+
+class ComingRows:
+    """Rows that are read as far as they are wanted, from the first to the last: so they are used while in the cache.
+
+    Args:
+        chunks: where they come from.
+        n_rows: how many there will be.
+        where: they are, for people.
+
+    Attributes:
+        first: the first row that can still be had.
+    """
+
+    def __init__(self, chunks: Iterator[Chunk], n_rows: int, where: str) -> None:
+        self.first = 0
+        self._chunks = chunks
+        self._n_rows = n_rows
+        self._where = where
+        self._held: deque[Chunk] = deque()
+        self._end = 0  # of what is held
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def slice(self, start: int, stop: int) -> Chunk:
+        """Rows; those before `start` are forgotten.
+
+        Raises:
+            RecordError: there are more or fewer than there should be.
+        """
+        while self._held and self.first + len(self._held[0]) <= start:
+            self.first += len(self._held.popleft())
+        while self._end < stop:
+            self._read_on(start)
+        if stop == self._n_rows and next(self._chunks, None) is not None:
+            raise RecordError(f"{self._where} must have {self._n_rows} rows, but has more.")
+        return JoinedRows(self._held).slice(start - self.first, stop - self.first)
+
+    def _read_on(self, start: int) -> None:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            raise RecordError(f"{self._where} must have {self._n_rows} rows, but has {self._end}.")
+        self._end += len(chunk)
+        if self._end <= start:
+            self.first = self._end
+        else:
+            self._held.append(chunk)
+
+    def rows(self) -> list[Any]:
+        return self.slice(0, self._n_rows).rows()
+
+    def columns(self) -> dict[str, Any]:
+        return self.slice(0, self._n_rows).columns()
+
+
+def packed_columns(rows: Chunk) -> dict[str, Any]:
+    """The columns, to be sent: those of long `bytes` are packed, if they are so already."""
+    packed: dict[str, Any] = rows.packed_columns() if hasattr(rows, "packed_columns") else rows.columns()
+    return packed
 
 
 def as_one(chunks: Sequence[Chunk]) -> Chunk:
@@ -175,7 +241,9 @@ def _column_of(part: Mapping[str, Any], name: str) -> Any:
 def _join(columns: list[Any]) -> Any:
     if all(isinstance(column, np.ndarray) for column in columns):
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
-    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
+    if all(isinstance(column, PackedBytes) for column in columns):
+        return columns[0] if len(columns) == 1 else PackedBytes.joined(columns)
+    lists = [column.tolist() if isinstance(column, (np.ndarray, PackedBytes)) else column for column in columns]
     return [value for column in lists for value in column]
 
 

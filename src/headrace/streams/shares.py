@@ -34,6 +34,11 @@ class Loading:
     shard: Shard
     skips: bool = False
 
+    @property
+    def tells_rows(self) -> bool:
+        """Whether windows have as many rows as the source says, and reading them tells nothing else."""
+        return not self.skips and self.recipe.tells_rows
+
 
 class UnknownCountError(Exception):
     """Nobody knows how many rows a window has, and it must not be read now."""

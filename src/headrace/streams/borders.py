@@ -1,0 +1,42 @@
+"""Where the borders of batches fall in windows that come one after the other."""
+
+from __future__ import annotations
+
+from headrace.streams.messages import CutBatches, SendRows
+from headrace.streams.windows import Share
+
+
+class BatchBorders:
+    """Cuts windows, in their order.
+
+    Args:
+        size: rows in a batch.
+        n_batches: how many come before the first window.
+    """
+
+    def __init__(self, size: int, n_batches: int) -> None:
+        self._size = size
+        self._n_batches = n_batches  # that are whole
+        self._rest = 0  # rows that are left over of all windows before
+
+    def cut(self, share: Share, first: int, n_rows: int, at_once: int) -> list[CutBatches | SendRows]:
+        """What to ask for of the rows from `first` on, of `n_rows`.
+
+        That is the rows that complete the batch before; all whole batches, of about `at_once` rows at a time; and what
+        is left over.
+        """
+        size = self._size
+        head = min(first + -self._rest % size, n_rows)
+        tail = n_rows - (n_rows - head) % size
+        requests: list[CutBatches | SendRows] = []
+        if head > first:
+            requests.append(SendRows(share, first, head))
+        number = self._n_batches + (self._rest + head - first) // size
+        step = max(1, at_once // size) * size
+        for start in range(head, tail, step):
+            requests.append(CutBatches(share, start, min(start + step, tail), size, number))
+            number += step // size
+        requests.append(SendRows(share, tail, n_rows, is_last=True))
+        whole, self._rest = divmod(self._rest + n_rows - first, size)
+        self._n_batches += whole
+        return requests
