@@ -31,7 +31,6 @@ from headrace.streams.messages import (
 )
 from headrace.streams.open_window import LOST, Account, Due, OpenWindow, Rest
 from headrace.streams.rows import JoinedRows
-from headrace.streams.text import TextBatches
 from headrace.streams.windows import Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
@@ -102,7 +101,7 @@ class WindowFlow:
         self._n_due = progress.batches  # batches that have arrived
         self._rest: list[Rest] = []  # and rows for the next one
         self._due: deque[Due] = deque()
-        self._batches: deque[Any] | TextBatches = deque()  # of what was due last; some may be `LOST`
+        self._batches: Iterator[Any] = iter(())  # of what was due last; some may be `LOST`
         self._places: Iterator[tuple[int, int]] = iter(())
         self._spans: Iterator[tuple[Span, ...]] = iter(())
         self._untold: tuple[BadSample, ...] = ()
@@ -126,8 +125,7 @@ class WindowFlow:
         """
         progress = self._progress
         while True:
-            while self._batches:
-                batch = self._batches.popleft()
+            for batch in self._batches:
                 progress.batches += 1
                 progress.place = next(self._places)
                 if self._account is not None:
@@ -390,7 +388,7 @@ class WindowFlow:
         self._open.clear()
         self._rest.clear()
         self._due.clear()
-        self._batches = deque()
+        self._batches = iter(())
         self._asked.clear()
         self._called.clear()
 

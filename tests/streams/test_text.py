@@ -98,11 +98,7 @@ class TestTextBatches:
         for length in lengths:
             part, rest = rest[:length], rest[length:]
             texts += ["\n".join(part) + "\n"] if part else []
-        batches = TextBatches([(text, "\n") for text in texts], size)
-        taken = []
-        while batches:
-            taken.append(batches.popleft())
-        assert taken == cut(lines, size)
+        assert list(TextBatches([(text, "\n") for text in texts], size)) == cut(lines, size)
 
 
 class TestText:
@@ -116,9 +112,7 @@ class TestText:
         assert text.answer(SendRows(None, start, stop)).rows() == lines[start:stop]
         size = data.draw(st.integers(1, len(lines) - start))
         stop = start + data.draw(st.integers(1, (len(lines) - start) // size)) * size
-        batches = text.answer(CutBatches(None, start, stop, size, 0))
-        assert [batches.popleft() for _ in range((stop - start) // size)] == cut(lines[start:stop], size)
-        assert not batches
+        assert list(text.answer(CutBatches(None, start, stop, size, 0))) == cut(lines[start:stop], size)
 
     def test_it_is_sent_as_texts(self):
         text = text_of(JoinedRows([chunk_of(["a", "b"]), chunk_of(["c"])]))

@@ -105,16 +105,20 @@ class WordSource(LineSource):
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
-            yield _words("\n".join(lines.good) if lines.text is None else lines.text)
+            if lines.text is None:
+                yield ValueChunk([word for line in lines.good for word in line.split()], "word")
+            else:
+                yield _words(lines.text, lines.count)
 
 
-def _words(text: str) -> Chunk:
+def _words(text: str, n_lines: int) -> Chunk:
     if not text.isascii():
         return ValueChunk(text.split(), "word")
     codes = np.frombuffer(text.encode("ascii"), np.uint8)
     ends = codes <= _SPACE
     n_ends = np.count_nonzero(ends)
-    if n_ends > np.count_nonzero(codes == _SPACE) + np.count_nonzero(codes == _NEWLINE) or _has_empty(ends):
+    n_newlines = n_lines - (not text.endswith("\n"))
+    if n_ends > np.count_nonzero(codes == _SPACE) + n_newlines or _has_empty(ends):
         return SplitChunk(text, None, _count_words(text), "word")
     n_words = int(n_ends) + (not ends[-1])
     return SplitChunk(text.replace("\n", " "), " ", n_words, "word")  # which is split faster than by any white space
@@ -125,7 +129,7 @@ def _has_empty(ends: NDArray[np.bool_]) -> bool:
     return bool(not ends.size or ends[0] or (ends[1:] & ends[:-1]).any())
 
 
-_SPACE, _NEWLINE = b" \n"
+_SPACE = ord(" ")
 _IS_WORD = bytes(not chr(code).isspace() for code in range(128)) + bytes(128)
 
 

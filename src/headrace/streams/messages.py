@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.base.packed_bytes import Held, PackedBytes
@@ -91,22 +91,26 @@ class BatchesCut(NamedTuple):
     lost: tuple[int, ...] = ()
 
 
-class ColumnBatches(deque[dict[str, Any]]):
+class ColumnBatches(NamedTuple):
     """Batches of columns, of which those that were sent packed are unpacked when they are taken: one batch at a time.
 
     So the memory of the batch before, which is still in the processor's cache, can be used again.
     """
 
-    def popleft(self) -> dict[str, Any]:
-        batch = super().popleft()
-        return {name: column.packed.tolist() if type(column) is Held else column for name, column in batch.items()}
+    batches: list[dict[str, Any]]
+
+    def unpacked(self) -> Iterator[dict[str, Any]]:
+        for batch in self.batches:
+            yield {name: column.packed.tolist() if type(column) is Held else column for name, column in batch.items()}
 
 
 def hold_columns(batches: list[dict[str, Any]]) -> ColumnBatches:
     """Batches to be sent."""
     return ColumnBatches(
-        {name: Held(column) if type(column) is PackedBytes else column for name, column in batch.items()}
-        for batch in batches
+        [
+            {name: Held(column) if type(column) is PackedBytes else column for name, column in batch.items()}
+            for batch in batches
+        ]
     )
 
 

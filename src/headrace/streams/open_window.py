@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, opened
 from headrace.sources.source import Chunk
 from headrace.streams.messages import BatchesCut, ColumnBatches, Span
-from headrace.streams.text import Text, TextBatches
+from headrace.streams.text import Text
 from headrace.streams.windows import Share
 
 LOST: Final = object()
@@ -81,7 +81,7 @@ class Due(NamedTuple):
     spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
 
-    def batches(self) -> deque[Any] | TextBatches:
+    def batches(self) -> Iterator[Any]:
         """All of them, unsealed; some may be `LOST`.
 
         Raises:
@@ -91,9 +91,9 @@ class Due(NamedTuple):
         if isinstance(outcome, Failed):
             raise outcome.error
         if not isinstance(outcome, Finished):
-            return deque([LOST] * self.n_batches)
+            return repeat(LOST, self.n_batches)
         value = outcome.batch
         if isinstance(value, BatchesCut):
             made = iter(value.batches)
-            return deque(LOST if place in value.lost else next(made) for place in range(self.n_batches))
-        return value if isinstance(value, (TextBatches, ColumnBatches)) else deque(value)
+            return (LOST if place in value.lost else next(made) for place in range(self.n_batches))
+        return value.unpacked() if isinstance(value, ColumnBatches) else iter(value)

@@ -6,7 +6,7 @@ more likely they are in the processor's cache.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.sources.source import Chunk
@@ -49,20 +49,21 @@ class TextBatches:
     """
 
     def __init__(self, texts: list[tuple[str, str | None]], size: int) -> None:
-        self._texts = deque(texts)
+        self._texts = texts
         self._size = size
-        self._rows: list[str] = []
-        self._next = 0  # of the rows
 
-    def __bool__(self) -> bool:
-        return self._next < len(self._rows) or bool(self._texts)
-
-    def popleft(self) -> list[str]:
-        start = self._next
-        self._next = stop = start + self._size
-        batch = self._rows[start:stop]
-        while len(batch) < self._size:
-            self._rows = split_text(*self._texts.popleft())
-            self._next = self._size - len(batch)
-            batch += self._rows[: self._next]
-        return batch
+    def __iter__(self) -> Iterator[list[str]]:
+        size = self._size
+        begun: list[str] = []
+        for text, separator in self._texts:
+            rows = split_text(text, separator)
+            start = size - len(begun) if begun else 0
+            if begun:
+                begun += rows[:start]
+                if len(begun) < size:
+                    continue
+                yield begun
+            stop = len(rows) - (len(rows) - start) % size
+            for place in range(start, stop, size):
+                yield rows[place : place + size]
+            begun = rows[stop:]
