@@ -79,6 +79,7 @@ class Question:
 
     def answer(self) -> Stages | None:
         """Measure, here and now; None if it takes too long."""
+        next(iter(self.make_loader([0], output=self.output)))  # imports what arrays are made of, which may take seconds
         try:
             with _limited(self.patience_s):
                 return self._of_stream() if self.keys is None else self._of_samples(self.keys)
