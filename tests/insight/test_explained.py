@@ -100,7 +100,7 @@ def slowly(line):
 
 
 def test_a_slow_dataset_is_found(engine):
-    with DataLoader(SlowDataset(range(60), 0.01), batch_size=2, output="numpy", **engine) as loader:
+    with DataLoader(SlowDataset(range(160), 0.01), batch_size=2, output="numpy", **engine) as loader:
         run(loader, step_s=0.002)
         report = loader.report()
     assert report.bottleneck == "fetch"
@@ -114,7 +114,7 @@ def slow_collate(samples):
 
 
 def test_a_slow_collate_fn_is_found(engine):
-    with DataLoader(range(60), batch_size=2, collate_fn=slow_collate, **engine) as loader:
+    with DataLoader(range(160), batch_size=2, collate_fn=slow_collate, **engine) as loader:
         run(loader, step_s=0.002)
         assert loader.report().bottleneck == "collate"
 
