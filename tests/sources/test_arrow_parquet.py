@@ -223,3 +223,26 @@ def test_chunks_stay_small(tmp_path):
     chunks = [chunk for block in source.blocks() for chunk in source.read(block)]
     assert sum(map(len, chunks)) == 20_000
     assert max(chunk.batch.nbytes for chunk in chunks) < 4 << 20
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_file_that_was_replaced_is_noticed_by_a_reader_that_is_used_again(tmp_path, renamed):
+    """A file with as many bytes in the same places, which an open reader would take for the old one."""
+
+    def write(first, path):
+        table = pa.table({"id": range(first, first + 100)})
+        pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+
+    path = tmp_path / "x.parquet"
+    write(1000, path)
+    source = ParquetSource(str(path))
+    assert [row["id"] for row in all_rows(source)] == list(range(1000, 1100))
+    write(2000, tmp_path / "other")
+    os.utime(tmp_path / "other", (1, 1))
+    if renamed:
+        os.replace(tmp_path / "other", path)
+    else:
+        path.write_bytes((tmp_path / "other").read_bytes())
+        os.utime(path, (1, 1))
+    with pytest.raises(ChangedFileError, match=r"x\.parquet"):
+        all_rows(source)

@@ -63,7 +63,7 @@ class TableSource(ABC):
 
     Args:
         columns: names, in the order in which they are to come; None for all.
-        block_bytes: how much of a table is a block, about, uncompressed.
+        block_bytes: how much of a table is a block, about, uncompressed; 8 MiB, if None.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -82,15 +82,16 @@ class TableSource(ABC):
         paths: Paths,
         *,
         columns: Sequence[str] | None = None,
-        block_bytes: int = BLOCK_BYTES,
+        block_bytes: int | None = None,
         access: Access | None = None,
     ) -> None:
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
         if isinstance(columns, str):
             raise TypeError(f"`columns` must be a list of names, got {columns!r}: pass [{columns!r}].")
-        check_count("block_bytes", block_bytes, 1)
+        if block_bytes is not None:
+            check_count("block_bytes", block_bytes, 1)
         self._columns = None if columns is None else tuple(columns)
-        self._block_bytes = block_bytes
+        self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._access = access
         self._known: Listing | None = None
 

@@ -12,7 +12,7 @@ from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
 from headrace.sources.arrow_files import Contents, Part, TableSource, chunk_rows, table_chunks
 from headrace.sources.arrow_parquet_reader import ParquetReader
-from headrace.sources.files import Paths, is_local
+from headrace.sources.files import Paths, check_unchanged, is_local
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -87,7 +87,12 @@ class ParquetSource(TableSource):
             yield from scanner.to_batches()
 
     def _take_reader(self, path: str) -> ParquetReader:
-        """A reader of this file, perhaps left by the block before; until it is given back, nobody else has it."""
+        """A reader of this file, perhaps left by the block before; until it is given back, nobody else has it.
+
+        Raises:
+            ChangedFileError: it is not the file that was listed.
+        """
+        check_unchanged(self._listing.files[path])
         with contextlib.suppress(IndexError):
             reader = self._idle.pop()
             if reader.path == path and reader.process == os.getpid():

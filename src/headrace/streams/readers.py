@@ -121,7 +121,8 @@ def read_parquet(
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
+    filters: Any = None,
+    block_bytes: int | None = None,
 ) -> Stream:
     """A stream of the rows of Parquet files (extra `arrow`).
 
@@ -129,13 +130,19 @@ def read_parquet(
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
         storage_options, retries, cache: see `read_text`.
-        options: filters, block_bytes.
+        filters: an expression of `pyarrow.dataset`, or pyarrow's lists of tuples: `[("label", "in", [1, 2])]`. Only
+            rows that fit come, and row groups that cannot have any are not read.
+        block_bytes: how much of a table is a block, about, uncompressed: small row groups are joined, large ones cut.
+            8 MiB, if None.
     """
     from headrace.sources.access import make_access
     from headrace.sources.arrow_parquet import ParquetSource
 
     access = make_access(storage_options, retries, cache)
-    return _stream(ParquetSource(_checked_paths(paths), columns=columns, access=access, **options), rows)
+    source = ParquetSource(
+        _checked_paths(paths), columns=columns, access=access, filters=filters, block_bytes=block_bytes
+    )
+    return _stream(source, rows)
 
 
 def read_arrow(
@@ -146,7 +153,7 @@ def read_arrow(
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
+    block_bytes: int | None = None,
 ) -> Stream:
     """A stream of the rows of Arrow and Feather files (extra `arrow`).
 
@@ -154,13 +161,13 @@ def read_arrow(
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
         storage_options, retries, cache: see `read_text`.
-        options: block_bytes.
+        block_bytes: how much of a table is a block, about: small record batches are joined. 8 MiB, if None.
     """
     from headrace.sources.access import make_access
     from headrace.sources.arrow_ipc import ArrowSource
 
     access = make_access(storage_options, retries, cache)
-    return _stream(ArrowSource(_checked_paths(paths), columns=columns, access=access, **options), rows)
+    return _stream(ArrowSource(_checked_paths(paths), columns=columns, access=access, block_bytes=block_bytes), rows)
 
 
 def read_tar(

@@ -71,8 +71,11 @@ class Share(NamedTuple):
 
 def describe_block(block: Block) -> str:
     """Which file, and which part of it, for people."""
-    if isinstance(block.start, int) and isinstance(block.stop, int) and block.n_bytes:
-        return f"{block.path}, bytes {block.start} to {block.stop}"
+    if isinstance(block.start, int) and isinstance(block.stop, int):
+        length = block.stop - block.start
+        unit = "bytes" if length == block.n_bytes else "rows" if length == block.rows else None
+        if unit is not None and length:
+            return f"{block.path}, {unit} {block.start} to {block.stop}"
     return block.path
 
 
