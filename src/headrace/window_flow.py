@@ -125,13 +125,17 @@ class WindowFlow:
         """
         progress = self._progress
         while True:
-            for batch in self._batches:
-                progress.batches += 1
-                progress.place = next(self._places)
-                if self._account is not None:
-                    self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
-                if batch is not LOST:
-                    return batch
+            try:
+                for batch in self._batches:
+                    progress.batches += 1
+                    progress.place = next(self._places)
+                    if self._account is not None:
+                        self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
+                    if batch is not LOST:
+                        return batch
+            except BaseException:
+                self.abandon()  # the batches that were to come next are gone
+                raise
             if not self._go_on():
                 self._end()
                 raise StopIteration
@@ -221,8 +225,7 @@ class WindowFlow:
         Raises:
             Exception: what reading raised.
         """
-        answers: list[Counted] = [self._value(opened(outcome)) for outcome in self._call(requests)]
-        return answers
+        return [self._value(opened(outcome)) for outcome in self._call(requests)]
 
     def _call(self, requests: Sequence[Any]) -> list[Outcome]:
         """Submit some tasks and wait for what becomes of them."""
@@ -384,11 +387,10 @@ class WindowFlow:
     def abandon(self) -> None:
         """Give up the rest of the epoch, but leave the engine for the next one."""
         self._windows_ended = True
-        self._account, self._untold, self._error = None, (), None
+        self._account, self._untold, self._error, self._batches = None, (), None, iter(())
         self._open.clear()
         self._rest.clear()
         self._due.clear()
-        self._batches = iter(())
         self._asked.clear()
         self._called.clear()
 

@@ -90,6 +90,26 @@ class TestLoaders:
         assert batches == cut(RHYMES, 7)
 
 
+def test_an_interrupt_while_a_batch_is_split_leaves_nothing_out(rhymes, monkeypatch):
+    """Either the epoch goes on with the next batch, or it is over."""
+    whole = cut(RHYMES, 5)
+    monkeypatch.setattr("headrace.sources.line_source.LineSource._piece_bytes", 30)
+    batches = iter(DataLoader(read_text(rhymes), batch_size=5))
+    assert next(batches) == whole[0]
+
+    def interrupted(text, separator):
+        raise KeyboardInterrupt
+
+    seen = [whole[0]]
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.streams.text.split_text", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            seen.extend(batches)
+    seen += batches
+    assert seen == whole[: len(seen)]
+    assert len(seen) < len(whole)
+
+
 class TestTextBatches:
     @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), size=st.integers(1, 12))
     def test_any_texts_are_cut_as_one(self, lengths, size):
