@@ -19,8 +19,10 @@ from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Block
 from headrace.sources.text import SplitChunk
 from headrace.streams.course import WindowCourse
+from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe
 from headrace.streams.shares import Loading
+from headrace.streams.windows import Share, Window
 from headrace.testing import HandDrivenEngine
 from headrace.window_flow import WindowFlow
 
@@ -189,3 +191,13 @@ def test_windows_whose_rows_are_told_are_read_as_they_are_given_out():
     flow, _ = run(source, HandDrivenEngine(min), size=3)
     assert (next(flow), source.read_blocks) == ([0, 1, 2], [0])
     assert (next(flow), source.read_blocks) == ([3, 4, 5], [0, 1])
+
+
+@pytest.mark.parametrize("told", [2, 4])
+def test_windows_that_are_read_as_a_whole_must_have_the_rows_that_were_told(told):
+    reader = WindowReader(Recipe(Told(numbered([3]), [told])))
+    [block] = Told(numbered([3]), [told]).blocks()
+    window = Window(0, 0, (block,), key=1)
+    for share in (Share(window._replace(is_shuffled=True)), Share(window, 1, 2)):
+        with pytest.raises(RecordError, match=f"must have {told} rows, but has 3"):
+            reader.rows(share)

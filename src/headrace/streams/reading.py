@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from headrace.base.errors import RecordError
 from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.generators import GENERATORS
 from headrace.base.indices import Indices
@@ -171,7 +172,10 @@ class WindowReader:
         chunks = []
         for block in blocks:
             read = list(self._recipe.source.read(block, 0, bad.note_record if self._skips else None))
-            bad.lengths.append(sum(map(len, read)))
+            n_rows = sum(map(len, read))
+            if self._recipe.tells_rows and not self._skips and block.rows not in (None, n_rows):
+                raise RecordError(f"{describe_block(block)} must have {block.rows} rows, but has {n_rows}.")
+            bad.lengths.append(n_rows)
             chunks += read
         return as_one(chunks)
 
