@@ -35,6 +35,7 @@ EVERYTHING = {
     "transport",
     "window_assembly",
     "window_flow",
+    "window_tasks",
 }
 
 ON_TOP = {"cli", "inspecting", "multistream", "serving", "tuning"}
@@ -59,8 +60,9 @@ MAY_IMPORT = {
     "dealing": set(),
     "engines": {"base", "frameworks", "data", "batch", "streams", "transport"},
     "flow": {"base", "engines", "reorder", "dealing"},
-    "window_flow": {"base", "engines", "sources", "streams"},
-    "window_assembly": {"base", "engines", "insight", "loader", "order", "streams", "window_flow"},
+    "window_tasks": {"base", "engines", "streams"},
+    "window_flow": {"base", "engines", "sources", "streams", "window_tasks"},
+    "window_assembly": {"base", "engines", "insight", "loader", "order", "sources", "streams", "window_flow"},
     "preparing": {"base", "engines", "deliver"},
     "arguments": {"base", "batch"},
     # The loader is known to these by its type only.

@@ -198,6 +198,20 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
         recipe=replace(loader.dataset.recipe, draws_in_collate=draws) if is_stream else None,
         taught=taught,
         timed=loader._recorder.is_on,
+        cuts_later=is_stream and is_default and _cuts_later(loader),
+    )
+
+
+def _cuts_later(loader: DataLoader[Any]) -> bool:
+    """Whether workers need only read the columns of a stream, of which the loop makes batches."""
+    recipe = loader.dataset.recipe
+    is_moved = loader.pin_memory or loader.device is not None  # ahead of the loop, so it must be made ahead
+    return (
+        recipe.as_columns
+        and recipe.tells_rows
+        and loader.batch_size is not None
+        and loader.on_error != "skip"
+        and not is_moved
     )
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
+from time import perf_counter_ns
 from typing import Any
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, opened
@@ -29,12 +30,14 @@ from headrace.streams.messages import (
     Span,
     WindowRead,
 )
-from headrace.streams.open_window import LOST, Account, Due, OpenWindow, Rest
-from headrace.streams.rows import JoinedRows
+from headrace.streams.open_window import LOST, Account, Due, OpenWindow, RestRows
+from headrace.streams.reading_place import ReadingPlace
 from headrace.streams.windows import Share
+from headrace.window_tasks import WindowTasks
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
-_BYTES_AT_ONCE = 1 << 20  # that the loop itself makes batches of before it gives them out: while they are in the cache
+_BYTES_AT_ONCE = 2 << 20  # that the loop itself reads before it gives them out: while they are in the cache
+_BYTES_SENT_AT_ONCE = 8 << 20  # by a worker
 _WINDOWS_AHEAD = 2  # per worker
 
 
@@ -54,9 +57,11 @@ class WindowFlow:
         known_rows: tells how many rows a window will have, if that is known: then batches are asked for without waiting
             until it is read.
         join: makes a batch of the rows of several windows, given the epoch and the number of the batch.
+        finish: makes a batch of columns that were only read; None if all batches come as they are to be.
         tell_bad: hears of rows that were left out.
         account: hears of every batch.
         timekeeper: hears of the tasks that were timed.
+        here: reads the windows that the loop reads itself, and `reading` says which; None if workers read all.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class WindowFlow:
         size: int,
         drop_last: bool,
         join: Callable[[Chunk, int, int], Outcome],
+        finish: Callable[[dict[str, Any]], Any] | None = None,
         place: tuple[int, int] = (0, 0),
         row_length: int = 1,
         drops_rest: bool = False,
@@ -76,6 +82,8 @@ class WindowFlow:
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         account: Account | None = None,
         timekeeper: Timekeeper | None = None,
+        here: Engine | None = None,
+        reading: ReadingPlace | None = None,
     ) -> None:
         self._windows = windows
         self._engine = engine
@@ -85,6 +93,7 @@ class WindowFlow:
         self._drop_last = drop_last
         self._drops_rest = drops_rest
         self._join = join
+        self._finish = finish
         self._next_index, self._next_first = place
         self._known_rows = known_rows
         self._note_rows = note_rows
@@ -92,14 +101,11 @@ class WindowFlow:
         self._account = account
         self._timekeeper = timekeeper
         self._open: deque[OpenWindow] = deque()
-        self._asked: dict[int, tuple[OpenWindow, int]] = {}  # by the number of the task
-        self._called: dict[int, int] = {}  # the lanes of tasks that somebody waits for
-        self._answers: dict[int, Outcome] = {}
-        self._in_flight = [0] * max(1, engine.workers)
-        self._number = 0
+        self._tasks = WindowTasks(engine, here)
+        self._reading = None if here is None else reading
         self._borders = BatchBorders(self._size, progress.batches)
         self._n_due = progress.batches  # batches that have arrived
-        self._rest: list[Rest] = []  # and rows for the next one
+        self._rest = RestRows()  # and rows for the next one
         self._due: deque[Due] = deque()
         self._batches: Iterator[Any] = iter(())  # of what was due last; some may be `LOST`
         self._places: Iterator[tuple[int, int]] = iter(())
@@ -123,7 +129,8 @@ class WindowFlow:
             Exception: what reading or the user's code raised, after all batches before it; the epoch is over then.
             StopIteration: the epoch is over.
         """
-        progress = self._progress
+        progress, reading = self._progress, self._reading
+        asked_ns = 0 if reading is None else perf_counter_ns()
         while True:
             try:
                 for batch in self._batches:
@@ -132,6 +139,8 @@ class WindowFlow:
                     if self._account is not None:
                         self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
                     if batch is not LOST:
+                        if reading is not None:
+                            reading.waited_ns += perf_counter_ns() - asked_ns
                         return batch
             except BaseException:
                 self.abandon()  # the batches that were to come next are gone
@@ -148,7 +157,9 @@ class WindowFlow:
                 self._tell(self._untold)
                 return False
             due = self._due.popleft()
-            self._batches, self._places, self._spans = due.batches(), due.places, due.spans
+            if self._reading is not None:
+                self._reading.take(is_here=due.is_here, n_rows=due.n_batches * self._size)
+            self._batches, self._places, self._spans = due.batches(self._finish), due.places, due.spans
             self._tell(due.bad)
         except BaseException:
             self.abandon()  # what is left does not fit together any more
@@ -167,7 +178,7 @@ class WindowFlow:
             self.submit_tasks()
             self._collect()  # something may have come while rows were counted
             if self._open and not self._due and self._error is None:
-                self._receive()
+                self._receive(is_here=self._open[0].is_here)
                 self._collect()
 
     def _work_ahead(self) -> None:
@@ -180,10 +191,9 @@ class WindowFlow:
 
     def submit_tasks(self) -> None:
         """Open as many windows as may be open."""
-        most = _WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1
-        if len(self._open) >= most:
+        if not self._has_room():
             return
-        while len(self._open) < most and not self._windows_ended:
+        while self._has_room() and not self._windows_ended:
             share = next(self._windows, None)
             if share is None:
                 self._windows_ended = True
@@ -191,8 +201,20 @@ class WindowFlow:
             self._open_window(share)
         self._cut_windows()
 
+    def _has_room(self) -> bool:
+        if self._is_here:
+            return not any(window.is_here for window in self._open)
+        return len(self._open) < (_WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the loop reads the next window itself."""
+        return self._reading is not None and self._reading.is_here
+
     def _open_window(self, share: Share) -> None:
-        window = OpenWindow(share, self._next_index, self._idlest(), self._next_first)
+        is_here = self._is_here
+        lane = self._engine.workers if is_here else self._tasks.idlest()
+        window = OpenWindow(share, self._next_index, lane, self._next_first, is_here=is_here)
         self._next_index, self._next_first = self._next_index + 1, 0
         self._open.append(window)
         n_rows = None if self._known_rows is None else self._known_rows(share)
@@ -201,23 +223,13 @@ class WindowFlow:
         else:
             window.n_rows, window.is_told = max(n_rows, window.first), True
 
-    def _idlest(self) -> int:
-        return min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
-
     def _ask(self, window: OpenWindow, keys: Any) -> None:
         part = len(window.asked)
         window.asked.append(keys)
         if window.text is None:
-            self._asked[self._number] = (window, part)
-            self._submit(keys, window.lane)
+            self._tasks.ask(window, part, keys)
         else:
             window.answers[part] = Finished(-1, window.text.answer(keys))
-
-    def _submit(self, keys: Any, lane: int) -> int:
-        self._in_flight[lane] += 1
-        self._number += 1
-        self._engine.submit(Task(self._number - 1, keys, lane), more=True)
-        return self._number - 1
 
     def count_rows(self, requests: Sequence[CountRows]) -> list[Counted]:
         """Have the workers count rows, while the windows that are open are read, too.
@@ -229,24 +241,16 @@ class WindowFlow:
 
     def _call(self, requests: Sequence[Any]) -> list[Outcome]:
         """Submit some tasks and wait for what becomes of them."""
-        numbers = []
-        for keys in requests:
-            lane = self._idlest()
-            self._called[self._number] = lane
-            numbers.append(self._submit(keys, lane))
-        self._engine.flush()
-        while not all(number in self._answers for number in numbers):
+        numbers = self._tasks.call(requests)
+        while (answers := self._tasks.answered(numbers)) is None:
             self._receive()
-        return [self._answers.pop(number) for number in numbers]
+        return answers
 
-    def _receive(self) -> None:
-        outcome = self._engine.receive()
-        if outcome.number in self._called:
-            self._in_flight[self._called.pop(outcome.number)] -= 1
-            self._answers[outcome.number] = outcome
+    def _receive(self, *, is_here: bool = False) -> None:
+        received = self._tasks.receive(is_here=is_here)
+        if received is None:
             return
-        window, part = self._asked.pop(outcome.number)
-        self._in_flight[window.lane] -= 1
+        window, part, outcome = received
         if isinstance(window.asked[part], ReadWindow):
             outcome = opened(outcome)
             if not isinstance(outcome, Failed):
@@ -278,7 +282,7 @@ class WindowFlow:
                 break
             if not window.is_cut:
                 self._cut(window, window.n_rows)
-        self._engine.flush()
+        self._tasks.flush()
 
     def _cut(self, window: OpenWindow, n_rows: int) -> None:
         window.is_cut = True
@@ -288,11 +292,13 @@ class WindowFlow:
                 self._ask(window, request)
 
     def _rows_at_once(self, window: OpenWindow) -> int:
-        """How many rows, or tokens, batches are made of at a time."""
+        """How many rows, or tokens, are answered at a time."""
         n_bytes = sum(block.n_bytes for block in window.share.window.blocks)
-        if self._engine.works_ahead or not window.is_told or not n_bytes:
+        if not window.is_told or not n_bytes:
             return _ROWS_AT_ONCE * self._row_length
-        return min(_ROWS_AT_ONCE * self._row_length, _BYTES_AT_ONCE * (window.n_rows or 1) // n_bytes)
+        is_sent = self._engine.works_ahead and not window.is_here
+        n_rows = (_BYTES_SENT_AT_ONCE if is_sent else _BYTES_AT_ONCE) * (window.n_rows or 1) // n_bytes
+        return min(n_rows, _ROWS_AT_ONCE) if self._finish is None else n_rows
 
     def _collect(self) -> None:
         """Take what has arrived, in order; an error comes after all batches before it."""
@@ -317,25 +323,20 @@ class WindowFlow:
             case CutBatches(share, start, stop, size):
                 ends = range(start + size, stop + 1, size)
                 spans = ((Span(share, end - size, end),) for end in ends)
-                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans)
+                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans, is_here=window.is_here)
             case SendRows(share, start, stop) if start < stop:
-                self._rest.append(Rest(Span(share, start, stop), self._value(opened(outcome))))
-                if self._n_resting() == self._size:
+                self._rest.add(Span(share, start, stop), self._value(opened(outcome)))
+                if len(self._rest) == self._size:
                     self._make_joined((window.index, stop))
             case ReadWindow():
                 untold = self._untold
                 self._value(outcome)
                 self._untold = untold if window.first else self._untold  # what is bad was told in another life
 
-    def _n_resting(self) -> int:
-        return sum(span.stop - span.start for span, _ in self._rest)
-
     def _make_joined(self, place: tuple[int, int]) -> None:
-        rest, self._rest = self._rest, []
-        spans = tuple(span for span, _ in rest)
-        rows = [rows for _, rows in rest if rows is not None]
-        if len(rows) == len(rest):
-            outcome = self._join(JoinedRows(rows), self._progress.epoch, self._n_due)
+        spans, rows = self._rest.take()
+        if rows is not None:
+            outcome = self._join(rows, self._progress.epoch, self._n_due)
             if isinstance(outcome, Finished):
                 outcome = outcome._replace(batch=[outcome.batch])
         else:
@@ -343,30 +344,27 @@ class WindowFlow:
         self._put(outcome, 1, iter((place,)), iter((spans,)))
 
     def _put(
-        self, outcome: Outcome, n: int, places: Iterator[tuple[int, int]], spans: Iterator[tuple[Span, ...]]
+        self,
+        outcome: Outcome,
+        n: int,
+        places: Iterator[tuple[int, int]],
+        spans: Iterator[tuple[Span, ...]],
+        *,
+        is_here: bool = False,
     ) -> None:
         if isinstance(outcome, Failed):
             raise outcome.error
-        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad)))
+        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad), is_here))
         self._n_due, self._untold = self._n_due + n, ()
 
     def _make_last(self) -> None:
         """Make a batch of the rows that are left over at the end."""
         if self._drop_last:
-            self._rest = []
+            self._rest.take()
         if self._drops_rest:
-            self._shorten_rest(self._n_resting() % self._row_length)
-        if self._rest:
+            self._rest.shorten(len(self._rest) % self._row_length)
+        if len(self._rest):
             self._make_joined((self._next_index, 0))
-
-    def _shorten_rest(self, surplus: int) -> None:
-        while surplus:
-            (share, start, stop), rows = self._rest.pop()
-            kept = max(0, stop - start - surplus)
-            if kept:
-                rows = None if rows is None else rows.slice(0, kept)
-                self._rest.append(Rest(Span(share, start, start + kept), rows))
-            surplus -= stop - start - kept
 
     def _value(self, outcome: Outcome) -> Any:
         """What a worker gives; None if it was left out, because it raised."""
@@ -389,10 +387,9 @@ class WindowFlow:
         self._windows_ended = True
         self._account, self._untold, self._error, self._batches = None, (), None, iter(())
         self._open.clear()
-        self._rest.clear()
+        self._rest.take()
         self._due.clear()
-        self._asked.clear()
-        self._called.clear()
+        self._tasks.forget()
 
     def close(self) -> None:
         """Give up the rest of the epoch, and end the engine."""

@@ -103,3 +103,21 @@ def test_submodules_are_told_too(modules, tmp_path):
     assert told == []
     importlib.import_module("late_package.inner")
     assert told == [5]
+
+
+def test_beside_another_finder_that_asks_all_others(modules):
+    class Curious:
+        def find_spec(self, name, path, target=None):
+            found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+            return next((spec for spec in found if spec is not None), None)
+
+    modules("watched_by_two", "value = 1")
+    told = []
+    after_import("watched_by_two", lambda module: told.append(module.value))
+    curious = Curious()
+    sys.meta_path.insert(0, curious)
+    try:
+        assert importlib.import_module("watched_by_two").value == 1
+    finally:
+        sys.meta_path.remove(curious)
+    assert told == [1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import MissingExtraError
-from headrace.base.packed_bytes import PackedBytes
+from headrace.base.later_column import made
 
 pa = pytest.importorskip("pyarrow")
 
@@ -206,32 +206,45 @@ LONG = [bytes([i]) * (400 + 60 * i) for i in range(12)]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_long_bytes_are_packed_to_be_sent(kind):
+def test_long_values_are_sent_without_those_around_them(kind):
     chunk = TableChunk(pa.record_batch({"x": pa.array([b"before", *LONG], kind), "y": np.arange(13)})).slice(1, 13)
     for start, stop in [(0, 12), (3, 4), (5, 12)]:
-        part = chunk.slice(start, stop)
-        packed = part.packed_columns()
-        assert type(packed["x"]) is PackedBytes
-        [stretch] = packed["x"].stretches
-        assert memoryview(stretch.memory).nbytes == sum(map(len, LONG[start:stop]))
-        assert pickle.loads(pickle.dumps(packed["x"], 5)) == LONG[start:stop] == part.columns()["x"]
-        assert packed["y"].tolist() == list(range(start + 1, stop + 1))
+        later = chunk.slice(start, stop).later_columns()
+        buffers = []
+        stream = pickle.dumps(later, 5, buffer_callback=buffers.append)
+        [memory] = [buffer.raw() for buffer in buffers if buffer.raw().nbytes > 8 * 12]
+        assert memory.nbytes == sum(map(len, LONG[start:stop]))
+        sent = pickle.loads(stream, buffers=buffers)
+        assert made(sent["x"]) == LONG[start:stop] == made(later["x"])
+        assert made(sent["x"][1:2]) == LONG[start:stop][1:2]
+        assert sent["y"].tolist() == list(range(start + 1, stop + 1))
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
         ([*LONG, None], pa.binary()),
+        ([None, "x" * 1000, ""], pa.large_string()),
         ([b"short"] * 30, pa.binary()),
         (["x" * 1000] * 30, pa.string()),
         ([b"x" * 1000] * 30, pa.binary(1000)),
+        ([1, None, 3], pa.int64()),
+        ([[1, 2], None, [3, 4]], pa.list_(pa.int8(), 2)),
         ([], pa.binary()),
     ],
-    ids=["null", "short", "strings", "fixed size", "none"],
+    ids=["null", "null text", "short", "strings", "fixed size", "ints", "tensors", "none"],
 )
-def test_what_is_not_packed(values, kind):
-    chunk = TableChunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(0, len(values))
-    assert chunk.packed_columns() == chunk.columns() == {"x": values}
+def test_columns_are_the_same_when_they_are_made_later_and_elsewhere(values, kind):
+    n = len(values)
+    chunk = TableChunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(n, 2 * n)
+    [later] = chunk.later_columns().values()
+    elsewhere = pickle.loads(pickle.dumps(later, 5))
+    assert len(later) == len(elsewhere) == n
+    for start, stop in [(0, n), (n // 2, n), (n // 3, n // 2)]:
+        [column] = chunk.slice(start, stop).columns().values()
+        for same in (later[start:stop], elsewhere[start:stop]):
+            assert type(made(same)) is type(column)
+            assert repr(list(made(same))) == repr(list(column))
 
 
 def test_columns_that_several_slices_see_cannot_be_written_to():

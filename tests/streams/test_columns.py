@@ -95,3 +95,59 @@ def test_arrays_of_a_file_become_those_of_the_output(tmp_path):
     """Without a warning of read-only memory, which would fail this test."""
     loader = DataLoader(csv_columns(tmp_path, [list("abcd")], 10_000).stream, batch_size=2)
     assert [np.asarray(batch["id"]).tolist() for batch in loader] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lists_of_numbers_may_be_written_to(tmp_path, workers):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    lists = [[i, i + 1] if i % 3 else [] for i in range(20)]
+    pq.write_table(pa.table({"tokens": lists, "floats": [[0.5 * i] for i in range(20)]}), tmp_path / "lists.parquet")
+    loader = DataLoader(read_parquet(tmp_path / "lists.parquet", rows="columns"), batch_size=6, num_workers=workers)
+    seen = []
+    for batch in loader:
+        for tokens, floats in zip(batch["tokens"], batch["floats"], strict=True):
+            seen.append(tokens.tolist())
+            tokens += 100
+            floats += 1
+    assert seen == lists
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_functions_may_write_to_columns(tmp_path, shuffled):
+    def double(columns):
+        columns["id"] *= 2
+        return columns
+
+    stream = csv_columns(tmp_path, [["a", "b", "c", "d", "e"]], 10_000).stream
+    stream = (stream.shuffle(1) if shuffled else stream).map_batches(double, 2)
+    loader = DataLoader(stream, batch_size=2, output="numpy")
+    for _ in range(2):
+        assert sorted(n for batch in loader for n in batch["id"].tolist()) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shuffled_tables_of_all_types(tmp_path, workers):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    n = 60
+    columns = {
+        "id": pa.array(range(n)),
+        "maybe": pa.array([None if i % 5 == 0 else i for i in range(n)]),
+        "text": pa.array([f"text {i}" for i in range(n)]),
+        "long": pa.array([bytes([i]) * 700 for i in range(n)], pa.large_binary()),
+        "kind": pa.array([f"kind {i % 3}" for i in range(n)]).dictionary_encode(),
+        "tokens": pa.array([[i] * (i % 4) for i in range(n)]),
+        "pair": pa.array([[i, i + 1] for i in range(n)], pa.list_(pa.int32(), 2)),
+        "both": pa.array([{"a": i, "b": str(i)} for i in range(n)]),
+    }
+    for number in range(3):
+        pq.write_table(pa.table(columns).slice(20 * number, 20), tmp_path / f"{number}.parquet", row_group_size=7)
+    stream = read_parquet(tmp_path / "*.parquet", rows="columns", block_bytes=4000)
+    as_rows = {row["id"]: row for row in read_parquet(tmp_path / "*.parquet", rows="dicts")}
+    seen = []
+    for batch in DataLoader(stream.shuffle(), batch_size=7, seed=2, num_workers=workers, output="numpy"):
+        for i, key in enumerate(batch["id"].tolist()):
+            row = {name: column[i] for name, column in batch.items()}
+            assert all(np.array_equal(row[name], as_rows[key][name]) for name in row), (row, as_rows[key])
+            seen.append(key)
+    assert sorted(seen) == list(range(n))
+    assert seen != list(range(n))

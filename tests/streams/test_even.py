@@ -24,8 +24,11 @@ def count(shares):
 def test_dropping_leaves_the_first_rows(lengths, data):
     rank = data.draw(st.integers(0, len(lengths) - 1))
     n_rows = min(map(sum, lengths))
-    left = list(drop_surplus([shares_of(one) for one in lengths], rank, count))
-    assert sum(count(left)) == n_rows
+    told = []
+    left = list(drop_surplus([shares_of(one) for one in lengths], rank, count, lambda *numbers: told.append(numbers)))
+    [(n_dropped, n_given)] = told
+    assert sum(count(left)) == n_rows == n_given
+    assert 0 <= n_dropped <= sum(lengths[rank]) - n_rows
     assert [share.window.number for share in left] == list(range(len(left)))
     assert all(share.most is None for share in left[:-1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -164,3 +165,14 @@ def test_a_rank_without_any_row_is_filled_up(even):
 def test_uneven_windows_lose_few_rows():
     """17 windows on 2 ranks: 8 for each, and of the last one every other row."""
     assert len(set(rows_of(shares(numbers([10] * 17, known=False), 2, batch_size=5)))) == 170
+
+
+@pytest.mark.parametrize(("largest", "warns"), [(3000, True), (20, False)])
+def test_many_rows_that_are_left_out_are_told(largest, warns):
+    lengths = [largest] + [5] * 31
+    stream = Stream.from_blocks(lengths, lambda n: range(n))
+    loader = DataLoader(stream, batch_size=4, shard=(0, 2), output="numpy")
+    with pytest.warns(UserWarning, match='rank 0 leaves out .* even="pad"') if warns else nullcontext():
+        n_rows = sum(len(batch) for batch in loader)
+    assert n_rows == 16 * 5
+    assert sum(len(batch) for batch in loader) == n_rows  # it is said once

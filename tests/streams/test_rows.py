@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import RecordError
-from headrace.base.packed_bytes import PackedBytes, Stretch
-from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, every_nth, packed_columns, shuffle_rows
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
 
 
 class Noting:
@@ -122,21 +121,3 @@ def test_other_rows_than_should_come(n_rows, problem):
     rows.slice(0, 3)
     with pytest.raises(RecordError, match=f"here must have {n_rows} rows, but {problem}"):
         rows.slice(3, n_rows)
-
-
-class Packed(ArrayRows):
-    """Rows whose bytes lie side by side."""
-
-    def packed_columns(self):
-        values = self.columns()["b"]
-        lengths = np.array([len(value) for value in values], np.uint64).tobytes()
-        return {"b": PackedBytes(Stretch(lengths, b"".join(values)))}
-
-
-def test_packed_columns_are_joined():
-    first, second = Packed({"b": [b"one", b"", b"two"]}), Packed({"b": [b"three"]})
-    joined = packed_columns(JoinedRows([first, second]))["b"]
-    assert (len(joined), joined.tolist()) == (4, [b"one", b"", b"two", b"three"])
-    plain = ArrayRows({"b": [None, b"four"]})
-    assert packed_columns(JoinedRows([first, plain])) == {"b": [b"one", b"", b"two", None, b"four"]}
-    assert packed_columns(plain) == {"b": [None, b"four"]}

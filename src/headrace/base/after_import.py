@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -26,20 +27,27 @@ class _ImportWatcher:
 
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self._looking = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.callbacks:
+        # Another finder that asks all others, as this one does, must not be answered by asking it again.
+        if fullname not in self.callbacks or getattr(self._looking, "name", None) == fullname:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                self._watch(spec)
-                return spec
-        return None
+        self._looking.name = fullname
+        try:
+            spec = self._ask_others(fullname, path, target)
+        finally:
+            self._looking.name = None
+        if spec is not None:
+            self._watch(spec)
+        return spec
+
+    def _ask_others(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        return next((spec for spec in found if spec is not None), None)
 
     def _watch(self, spec: ModuleSpec) -> None:
         loader = spec.loader

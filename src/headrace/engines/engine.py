@@ -28,6 +28,7 @@ class Job:
         recipe: of a stream that is read in windows, instead of a dataset.
         taught: the collate functions that the user has registered, by type.
         timed: whether workers tell when they made their batches.
+        cuts_later: whether the loop makes batches, of columns that workers have only read.
     """
 
     dataset: Any
@@ -46,6 +47,7 @@ class Job:
     recipe: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
     timed: bool = False
+    cuts_later: bool = False
 
 
 class Interrupted(Exception):  # noqa: N818 (it is no error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,6 @@ from headrace.base.messages import (
     Skipped,
     Task,
 )
-from headrace.base.packed_bytes import PackedBytes
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
@@ -131,20 +130,24 @@ class Worker:
 
         job = self._job
         is_apart = self._number is not None and self._kind == "process"
-        converts_columns = job.recipe.as_columns and job.collate_fn is None
-        if converts_columns:
-            framework = framework_of(job.output) if self._framework is None else self._framework
-            collate = partial(_convert_columns, Collator(framework))
+        if job.recipe.as_columns and job.collate_fn is None:
+            collate = self.finish_columns
         randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
         return WindowFetcher(
             job.recipe,
             collate,
             is_single=not job.batched,
             is_apart=is_apart,
-            packs=is_apart and converts_columns,
+            cuts_later=job.cuts_later,
             randomness=randomness,
             on_bad=self._note_bad if job.skip_errors else None,
         )
+
+    @cached_property
+    def finish_columns(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """Makes a batch of columns, whose arrays nobody else has."""
+        framework = framework_of(self._job.output) if self._framework is None else self._framework
+        return partial(_convert_columns, Collator(framework))
 
     def _note_bad(self, row: Any, error: Exception) -> None:
         if self._watch is not None:
@@ -246,14 +249,13 @@ def _count_workers() -> int:
 def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:
     """Arrays become the framework's; lists, of strings and the like, stay lists."""
     return {
-        name: column if type(column) in (list, PackedBytes) else _convert_column(collator, column)
-        for name, column in columns.items()
+        name: column if type(column) is list else _convert_column(collator, column) for name, column in columns.items()
     }
 
 
 def _convert_column(collator: Collator, column: Any) -> Any:
     if type(column) is np.ndarray and column.dtype.kind in "biuf":  # what nearly all are
-        return collator.framework.convert(column)
+        return collator.framework.wrap(column)
     return collator.convert(column)
 
 

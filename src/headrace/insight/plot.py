@@ -12,6 +12,7 @@ from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra, is_installed
 from headrace.insight.recorder import Recorder, Turn, Work
 from headrace.insight.samples import samples_of
+from headrace.insight.words import as_row
 
 if TYPE_CHECKING:
     import os
@@ -72,9 +73,8 @@ def plot_timings(
     turns = _run(loader, n_batches, model or (lambda _: time.sleep(model_time)))
     recorder = getattr(loader, "_recorder", None)
     work = [made for made in recorder.work if made.span.begun >= begun] if isinstance(recorder, Recorder) else []
-    has_workers = bool(getattr(loader, "num_workers", 0))
     axes = _new_axes(len({made.worker for made in work}), is_file=path is not None) if ax is None else ax
-    _draw(axes, turns, work, has_workers=has_workers)
+    _draw(axes, turns, work, getattr(loader, "num_workers", 0))
     if path is not None:
         axes.figure.savefig(path, dpi=150, bbox_inches="tight")
     return axes
@@ -142,7 +142,7 @@ class _Drawing:
         self.box(row, turn.given, turn.done, _colour(turn.number), f"batch {number}", number)
 
 
-def _draw(axes: Any, turns: list[Turn], work: list[Work], *, has_workers: bool) -> None:
+def _draw(axes: Any, turns: list[Turn], work: list[Work], n_workers: int) -> None:
     start = min([turn.asked for turn in turns] + [made.span.begun for made in work], default=0)
     end = max([turn.done for turn in turns], default=start)
     drawing = _Drawing(axes, start, end)
@@ -152,7 +152,7 @@ def _draw(axes: Any, turns: list[Turn], work: list[Work], *, has_workers: bool) 
         drawing.work(made, workers.index(made.worker), is_used=made.number in used)
     for turn in turns:
         drawing.turn(turn, len(workers))
-    rows = [f"worker {number}" if has_workers else "loading" for number in workers] + ["model"]
+    rows = [as_row(number, n_workers) for number in workers] + ["model"]
     _dress(axes, rows, (end - start) * _S)
     _explain(axes, has_work=bool(work), has_unused=any(made.number not in used for made in work))
     waited, total = sum(turn.arrived - turn.asked for turn in turns), max(end - start, 1)

@@ -10,7 +10,7 @@ from headrace.insight.figures import Setup
 from headrace.insight.recorder import Recorder, Work
 from headrace.insight.samples import plain_key, samples_of
 from headrace.insight.stats import stats_of
-from headrace.insight.words import as_bytes, as_count, as_percent, as_time, as_workers
+from headrace.insight.words import as_bytes, as_count, as_percent, as_row, as_time, as_workers
 
 _MOST_BOXES = 50_000  # samples
 
@@ -27,7 +27,7 @@ def timeline_data(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     work, turns, prepared = list(recorder.work), list(recorder.turns), list(recorder.preparations)
     start = min([made.span.begun for made in work] + [turn.asked for turn in turns], default=0)
     workers = sorted({made.worker for made in work})
-    rows = [f"worker {number}" if setup.workers else "loading" for number in workers]
+    rows = [as_row(number, setup.workers) for number in workers]
     pinning = len(rows)
     rows += ["pinning"] if prepared else []
     stats = stats_of(recorder, setup)

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.insight.figures import Setup
 from headrace.insight.recorder import Preparation, Recorder, Turn, Work
 from headrace.insight.samples import samples_of
+from headrace.insight.words import as_row
 
 _PROCESS = 1
 _LOOP, _PREPARING, _FIRST_WORKER = 0, 1, 2  # rows, from the top
@@ -17,13 +18,13 @@ def trace_of(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     """The trace as JSON, in the Trace Event format: a row for the loop and for each worker."""
     events = [*_turns(recorder), *_preparations(recorder), *_works(recorder)]
     rows = sorted({event["tid"] for event in events})
-    named = [_row(number, has_workers=bool(setup.workers)) for number in rows]
+    named = [_row(number, setup.workers) for number in rows]
     return {"traceEvents": [*named, *events], "displayTimeUnit": "ms"}
 
 
-def _row(number: int, *, has_workers: bool) -> dict[str, Any]:
+def _row(number: int, workers: int) -> dict[str, Any]:
     names = {_LOOP: "training loop", _PREPARING: "pinning"}
-    name = names.get(number, f"worker {number - _FIRST_WORKER}" if has_workers else "loading")
+    name = names.get(number) or as_row(number - _FIRST_WORKER, workers)
     return {"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": number, "args": {"name": name}}
 
 

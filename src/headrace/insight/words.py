@@ -6,6 +6,18 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
+def as_row(worker: int, workers: int) -> str:
+    """Who loads: a worker, or the loop itself, in the place of workers or without any.
+
+    Examples:
+        >>> as_row(1, 2), as_row(2, 2), as_row(0, 0)
+        ('worker 1', 'loop', 'loading')
+    """
+    if not workers:
+        return "loading"
+    return f"worker {worker}" if worker < workers else "loop"
+
+
 def as_time(seconds: float) -> str:
     """Three digits at most, with a unit.
 

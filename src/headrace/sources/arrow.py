@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import decimal
+import pickle
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.base.later_column import LaterColumn, made
 from headrace.base.optional import import_extra
-from headrace.base.packed_bytes import PackedBytes, Stretch
 from headrace.sources.row_dicts import make_dicts
 
 if TYPE_CHECKING:
@@ -22,14 +23,9 @@ _INTEGERS_AND_BOOLS = pa.types.is_integer, pa.types.is_boolean
 _TIMES = pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration
 _LISTS = pa.types.is_list, pa.types.is_large_list
 _LONG = 512  # bytes on average
-_BINARIES = pa.types.is_binary, pa.types.is_large_binary
-_TEXTS = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-)
+_LARGE = pa.types.is_large_string, pa.types.is_large_binary
+_OF_ANY_LENGTH = pa.types.is_string, pa.types.is_binary, *_LARGE
+_TEXTS = *_OF_ANY_LENGTH, pa.types.is_fixed_size_binary
 
 
 class TableChunk:
@@ -56,10 +52,7 @@ class TableChunk:
 
     def __reduce__(self) -> Any:
         # A batch pickled as such would take all rows that it was ever a slice of along.
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.batch.schema) as writer:
-            writer.write_batch(self.batch)
-        return _unpickle_chunk, (sink.getvalue(),)
+        return _unpickle_chunk, (_as_stream(self.batch),)
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -74,15 +67,25 @@ class TableChunk:
         part._start, part._stop = self._start + start, self._start + stop
         return part
 
+    @classmethod
+    def taken(cls, chunks: Sequence[TableChunk], places: npt.NDArray[np.int64]) -> TableChunk | None:
+        """The rows at these places of all chunks together, in this order; None if Arrow cannot take them."""
+        try:
+            table = pa.Table.from_batches([chunk.batch for chunk in chunks]).take(pa.array(places)).combine_chunks()
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # types that it cannot, or more than 2 GB of strings
+            return None
+        batches = table.to_batches()
+        return cls(batches[0]) if len(batches) == 1 else None
+
     def rows(self) -> list[Any]:
         return self._table.rows(self._start, self._stop)
 
     def columns(self) -> dict[str, Any]:
         return self._table.columns(self._start, self._stop)
 
-    def packed_columns(self) -> dict[str, Any]:
-        """The columns, of which those of long `bytes` are packed: to be sent, without a copy before that."""
-        return self._table.columns(self._start, self._stop, pack=True)
+    def later_columns(self) -> dict[str, Any]:
+        """The columns, some of which may not be made yet; others see the same arrays."""
+        return self._table.later_columns(self._start, self._stop)
 
 
 class _Decoded:
@@ -99,17 +102,66 @@ class _Decoded:
         columns = self.batch.slice(start, stop - start).columns
         return make_dicts(self._names, zip(*map(row_values, columns), strict=True))
 
-    def columns(self, start: int, stop: int, *, pack: bool = False) -> dict[str, Any]:
+    def columns(self, start: int, stop: int) -> dict[str, Any]:
+        return {name: made(column) for name, column in self.later_columns(start, stop).items()}
+
+    def later_columns(self, start: int, stop: int) -> dict[str, Any]:
         if self._columns is None:
             arrays = zip(self._names, self.batch.columns, strict=True)
-            self._columns = {
-                name: array if _depends_on_nulls(array) or _is_long(array) else _shared(array) for name, array in arrays
-            }
-        values = _packed_values if pack else column_values
-        return {
-            name: values(column[start:stop]) if isinstance(column, pa.Array) else column[start:stop]
-            for name, column in self._columns.items()
-        }
+            self._columns = {name: _decoded_column(array) for name, array in arrays}
+        rows = slice(start, stop)
+        return {name: column[rows] for name, column in self._columns.items()}
+
+
+def _decoded_column(array: pa.Array) -> Any:
+    if _is_long(array):
+        return ArrowColumn(array, _objects)
+    is_own = _depends_on_nulls(array) or _is_numeric_list(array.type)
+    return ArrowColumn(array, column_values) if is_own else _shared(array)
+
+
+@final
+class ArrowColumn(LaterColumn):
+    """Values that are still as Arrow has them.
+
+    Args:
+        make: what makes a column of them.
+    """
+
+    __slots__ = ("_array", "_make")
+
+    def __init__(self, array: pa.Array, make: Callable[[Any], Any]) -> None:
+        self._array = array
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: slice) -> ArrowColumn:
+        return ArrowColumn(self._array.slice(rows.start, rows.stop - rows.start), self._make)
+
+    def made(self) -> Any:
+        return self._make(self._array)
+
+    def __reduce__(self) -> Any:
+        # An array pickled as such would take all values that it was ever a slice of along.
+        array, kind = self._array, self._array.type
+        if not len(array) or array.null_count or not _is(kind, _OF_ANY_LENGTH):
+            return _unpickle_column, (_as_stream(pa.record_batch([array], ["column"])), self._make)
+        _, offsets, values = array.buffers()
+        dtype = np.dtype(np.int64 if _is(kind, _LARGE) else np.int32)
+        borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
+        memory = memoryview(values).cast("B")[borders[0] : borders[-1]]
+        return _unpickle_long, (kind, (borders - borders[0]).tobytes(), pickle.PickleBuffer(memory), self._make)
+
+
+def _unpickle_column(stream: pa.Buffer, make: Callable[[Any], Any]) -> ArrowColumn:
+    return ArrowColumn(pa.ipc.open_stream(stream).read_next_batch().column(0), make)
+
+
+def _unpickle_long(kind: pa.DataType, borders: bytes, memory: Any, make: Callable[[Any], Any]) -> ArrowColumn:
+    n = len(borders) // (8 if _is(kind, _LARGE) else 4) - 1
+    return ArrowColumn(pa.Array.from_buffers(kind, n, [None, pa.py_buffer(borders), pa.py_buffer(memory)]), make)
 
 
 def _shared(array: pa.Array) -> Any:
@@ -118,6 +170,13 @@ def _shared(array: pa.Array) -> Any:
     if isinstance(column, np.ndarray):
         column.flags.writeable = False
     return column
+
+
+def _as_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
 
 
 def _unpickle_chunk(stream: pa.Buffer) -> TableChunk:
@@ -151,32 +210,26 @@ def column_values(array: pa.Array) -> Any:
     return row_values(array)
 
 
-def _packed_values(array: pa.Array) -> Any:
-    if not _is(array.type, _BINARIES) or not len(array) or array.null_count or not _is_long(array):
-        return column_values(array)
-    _, offsets, values = array.buffers()
-    dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
-    borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
-    lengths = np.diff(borders).astype(np.uint64).tobytes()
-    return PackedBytes(Stretch(lengths, memoryview(values).cast("B")[borders[0] : borders[-1]]))
-
-
 def row_values(array: pa.Array) -> list[Any]:
     """The values of a column, one Python object for each row; see `TableChunk`."""
     kind = array.type
     if _is(kind, _TEXTS) or (_is_number(kind) and not array.null_count):
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
-        return values
+        return _objects(array)
     if pa.types.is_dictionary(kind):
         return row_values(array.dictionary_decode())
     if _is_tensor(kind):
         return _tensor_rows(array)
-    if _is(kind, _LISTS) and _is_number(kind.value_type):
+    if _is_numeric_list(kind):
         return _with_nulls(array, _numeric_lists)
     if _is(kind, _TIMES) and getattr(kind, "unit", None) == "ns":  # Python's own types end at microseconds
         return _with_nulls(array, lambda valid: list(valid.to_numpy(zero_copy_only=False)))
     plain: list[Any] = array.to_pylist()
     return [value and decimal.Decimal(value) for value in plain] if _is_decimal_text(kind) else plain
+
+
+def _objects(array: pa.Array) -> list[Any]:
+    objects: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    return objects
 
 
 def _is(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]]) -> bool:
@@ -185,6 +238,10 @@ def _is(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]]) -> bool:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind)) or _is(kind, _INTEGERS_AND_BOOLS)
+
+
+def _is_numeric_list(kind: pa.DataType) -> bool:
+    return _is(kind, _LISTS) and _is_number(kind.value_type)
 
 
 def _is_tensor(kind: pa.DataType) -> bool:
@@ -215,6 +272,7 @@ def _numeric_lists(lists: pa.Array) -> list[Any]:
         return [row if None in row else np.array(row, dtype) for row in lists.to_pylist()]
     ends = np.cumsum(lists.value_lengths().to_numpy()).tolist()
     flat = numbers.to_numpy(zero_copy_only=False)
+    flat = flat if flat.flags.writeable else flat.copy()  # Arrow's own memory is for reading only
     return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 

@@ -12,7 +12,11 @@ from headrace.base.warning import WarnOnce
 from headrace.streams.counts import RowCounts
 from headrace.streams.dealing import Item, Pool, left_over
 from headrace.streams.described import check_described, describe
+from headrace.streams.reading_place import ReadingPlace
 from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
+
+_MANY = 0.1  # of the rows of a rank
+_MANY_ROWS = 100
 
 
 class WindowCourse:
@@ -21,16 +25,27 @@ class WindowCourse:
     def __init__(self, loading: Loading) -> None:
         self.loading = loading
         self.counts = RowCounts(loading.recipe, skips=loading.skips)
+        self.reading = ReadingPlace()
         self._warn_of_files = WarnOnce()
+        self._warn_of_drops = WarnOnce()
 
     def begin(self, progress: Progress) -> RankShares:
         """The shares of an epoch, from where its `start` was saved."""
         start = progress.start
         index, _ = start.get("place", (0, 0))
         shares = RankShares(self.loading, self.counts, progress.epoch, _pool_of(start), index)
+        shares.tell_dropped = self._tell_dropped
         if shares.dispatcher is not None and start.get("iterator") is not None:
             shares.dispatcher.go_to(start["iterator"])
         return shares
+
+    def _tell_dropped(self, n_dropped: int, n_given: int) -> None:
+        if n_dropped >= max(_MANY_ROWS, _MANY * (n_given + n_dropped)):
+            self._warn_of_drops(
+                f"To make ranks even, rank {self.loading.shard.rank} leaves out {n_dropped:,} rows or more, and gives "
+                f"{n_given:,}: others have no more, since windows have very different numbers of rows. Pass "
+                'even="pad", or a smaller block_bytes for more and smaller windows.'
+            )
 
     def n_batches(self, epoch: int) -> int:
         """How many batches this rank gives.

@@ -12,13 +12,21 @@ from headrace.streams.windows import Share
 Count: TypeAlias = Callable[[Sequence[Share]], list[int]]
 """How many rows each share has."""
 
+TellDropped: TypeAlias = Callable[[int, int], None]
+"""Hears how many rows a rank leaves out, at least, and how many it gives."""
+
 _AT_ONCE = 4  # shares of each rank that are counted together
 
 
-def drop_surplus(of_ranks: Sequence[Iterable[Share]], rank: int, count: Count) -> Iterator[Share]:
+def drop_surplus(
+    of_ranks: Sequence[Iterable[Share]], rank: int, count: Count, tell: TellDropped | None = None
+) -> Iterator[Share]:
     """The shares of a rank, without the rows that another rank has not as many of.
 
     Counts the shares of all ranks as it goes on, and not before.
+
+    Args:
+        tell: hears at the end what is left out.
     """
     shares = [iter(one) for one in of_ranks]
     totals = [0] * len(shares)
@@ -39,6 +47,8 @@ def drop_surplus(of_ranks: Sequence[Iterable[Share]], rank: int, count: Count) -
             yield share
         if ended and min(totals) == min(totals[number] for number in ended):
             yield from _cut(own, min(totals) - n_given)
+            if tell is not None:
+                tell(n_given + sum(n_rows for _, n_rows in own) - min(totals), min(totals))
             return
 
 

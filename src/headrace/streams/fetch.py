@@ -7,14 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
+from headrace.streams.column_parts import ColumnParts
 from headrace.streams.messages import (
     BatchesCut,
-    ColumnBatches,
     Counted,
     CountRows,
     CutBatches,
@@ -22,11 +20,10 @@ from headrace.streams.messages import (
     ReadWindow,
     SendRows,
     WindowRead,
-    hold_columns,
 )
 from headrace.streams.reading import ReadRows, WindowReader
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, packed_columns
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, later_columns, own_columns
 from headrace.streams.steps import BadRow
 from headrace.streams.text import text_of
 from headrace.streams.tokens import Tokens
@@ -43,7 +40,7 @@ class WindowFetcher:
         collate: makes a batch of a list of rows, or of columns if the recipe says so.
         is_single: whether it makes single rows, instead.
         is_apart: whether the loop is in another process.
-        packs: whether columns may be packed, since nobody looks at them before they are sent.
+        cuts_later: whether the loop makes the batches, of columns that are read here.
         on_bad: hears of rows and batches that are left out, each once; if None, they raise.
     """
 
@@ -55,18 +52,18 @@ class WindowFetcher:
         randomness: SampleRandomness,
         is_single: bool = False,
         is_apart: bool = False,
-        packs: bool = False,
+        cuts_later: bool = False,
         on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:
         self._recipe = recipe
         self._collate = collate
         self._randomness = randomness
         self._is_single = is_single
-        self._is_apart = is_apart
-        self._packs = packs and not is_single
+        runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
+        self._cuts_later = cuts_later
+        self._sends_anything = not is_apart or runs_only_ours
         self._on_bad = on_bad
         self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
-        self._runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
         makes_lists = not (is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
         self._keeps_strings = makes_lists and _keeps_strings(collate)
@@ -126,7 +123,9 @@ class WindowFetcher:
 
     def _cut(
         self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]
-    ) -> list[Any] | ColumnBatches | BatchesCut:
+    ) -> list[Any] | ColumnParts | BatchesCut:
+        if self._cuts_later:
+            return ColumnParts(later_columns(rows.slice(start, stop)), size)
         epoch, number = first
         batches: list[Any] = []
         lost = []
@@ -138,9 +137,7 @@ class WindowFetcher:
                     raise
                 self._on_bad(BadRow(f"batch {number + i}"), error)
                 lost.append(i)
-        if lost:
-            return BatchesCut(batches, tuple(lost))
-        return hold_columns(batches) if self._packs else batches  # a list of lists of strings is sent in no time
+        return BatchesCut(batches, tuple(lost)) if lost else batches  # a list of lists of strings is sent in no time
 
     def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
         """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
@@ -166,19 +163,14 @@ class WindowFetcher:
             return rows.rows()
         starts = range(0, len(rows), size)
         if self._recipe.as_columns:  # whose types may depend on which rows there are
-            return (self._columns(rows.slice(start, min(start + size, len(rows)))) for start in starts)
+            return (own_columns(rows.slice(start, min(start + size, len(rows))).columns()) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
-
-    def _columns(self, rows: Chunk) -> dict[str, Any]:
-        """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory."""
-        columns = packed_columns(rows) if self._packs else rows.columns()
-        return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
     def _sendable(self, rows: Chunk) -> Chunk | None:
         """What can be sent to the loop, whatever library the rows come from; None if nothing can."""
         plain = self._plain(rows)
-        if not self._is_apart or self._runs_only_ours:
+        if self._sends_anything:
             return plain
         try:
             pickle.dumps(plain)
@@ -191,8 +183,8 @@ class WindowFetcher:
             return rows if isinstance(rows, Tokens) else JoinedRows([rows])
         if not self._recipe.as_columns:
             return ObjectRows(rows.rows())
-        columns = self._columns(rows) if self._packs else {}
-        return ArrayRows(columns) if columns else JoinedRows([rows])
+        parts = [columns for columns, _ in later_columns(rows)] if self._cuts_later else []
+        return JoinedRows([*map(ArrayRows, parts)] if parts and all(parts) else [rows])
 
 
 def _identity(share: Share) -> tuple[Any, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from headrace.base.packed_bytes import Held, PackedBytes
 from headrace.streams.windows import Share
 
 
@@ -66,7 +64,7 @@ class Counted(NamedTuple):
 class CutBatches(NamedTuple):
     """Make batches of `size` rows, from row `start` to row `stop` of a window.
 
-    The answer is a list of batches; or `BatchesCut`, if some are left out.
+    The answer is a list of batches; or `BatchesCut`, if some are left out; or `ColumnParts`, to make them of.
 
     Attributes:
         number: of the first of them in the epoch, by which random numbers are keyed.
@@ -89,29 +87,6 @@ class BatchesCut(NamedTuple):
 
     batches: list[Any]
     lost: tuple[int, ...] = ()
-
-
-class ColumnBatches(NamedTuple):
-    """Batches of columns, of which those that were sent packed are unpacked when they are taken: one batch at a time.
-
-    So the memory of the batch before, which is still in the processor's cache, can be used again.
-    """
-
-    batches: list[dict[str, Any]]
-
-    def unpacked(self) -> Iterator[dict[str, Any]]:
-        for batch in self.batches:
-            yield {name: column.packed.tolist() if type(column) is Held else column for name, column in batch.items()}
-
-
-def hold_columns(batches: list[dict[str, Any]]) -> ColumnBatches:
-    """Batches to be sent."""
-    return ColumnBatches(
-        [
-            {name: Held(column) if type(column) is PackedBytes else column for name, column in batch.items()}
-            for batch in batches
-        ]
-    )
 
 
 class SendRows(NamedTuple):

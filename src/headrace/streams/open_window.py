@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, opened
 from headrace.sources.source import Chunk
-from headrace.streams.messages import BatchesCut, ColumnBatches, Span
+from headrace.streams.column_parts import ColumnParts
+from headrace.streams.messages import BatchesCut, Span
+from headrace.streams.rows import JoinedRows
 from headrace.streams.text import Text
 from headrace.streams.windows import Share
 
@@ -34,6 +36,7 @@ class OpenWindow:
     Attributes:
         index: its number among those of this rank.
         first: the row that it begins with; the ones before were given in another life.
+        is_here: whether the loop reads it itself.
         n_rows: None until the worker has told, unless the source does.
         text: the rows, if they came with their number; then the rest is answered here.
         asked: what the worker was asked for: to read it, if its number of rows is not known; then for its first rows,
@@ -48,6 +51,7 @@ class OpenWindow:
     index: int
     lane: int
     first: int = 0
+    is_here: bool = False
     n_rows: int | None = None
     text: Text | None = None
     asked: list[Any] = field(default_factory=list)
@@ -57,11 +61,33 @@ class OpenWindow:
     is_cut: bool = False
 
 
-class Rest(NamedTuple):
-    """Rows that are joined with those of the next window; None if they cannot be sent here."""
+class RestRows:
+    """Rows that are left over of windows, and are joined with those of the next one."""
 
-    span: Span
-    rows: Chunk | None
+    def __init__(self) -> None:
+        self._rest: list[tuple[Span, Chunk | None]] = []
+
+    def __len__(self) -> int:
+        return sum(span.stop - span.start for span, _ in self._rest)
+
+    def add(self, span: Span, rows: Chunk | None) -> None:
+        """Some more; None if they cannot be sent here."""
+        self._rest.append((span, rows))
+
+    def take(self) -> tuple[tuple[Span, ...], Chunk | None]:
+        """Which ones there are, and the rows, if all of them are here. Nothing is left then."""
+        rest, self._rest = self._rest, []
+        rows = [rows for _, rows in rest if rows is not None]
+        return tuple(span for span, _ in rest), JoinedRows(rows) if len(rows) == len(rest) else None
+
+    def shorten(self, surplus: int) -> None:
+        """Leave the last ones out."""
+        while surplus:
+            (share, start, stop), rows = self._rest.pop()
+            kept = max(0, stop - start - surplus)
+            if kept:
+                self.add(Span(share, start, start + kept), None if rows is None else rows.slice(0, kept))
+            surplus -= stop - start - kept
 
 
 class Due(NamedTuple):
@@ -73,6 +99,7 @@ class Due(NamedTuple):
         places: what comes after each of them: the index of a window, and the row.
         spans: the rows of each of them.
         bad: what was left out before the first of them.
+        is_here: whether the loop has read them itself.
     """
 
     outcome: Outcome
@@ -80,9 +107,13 @@ class Due(NamedTuple):
     places: Iterator[tuple[int, int]]
     spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
+    is_here: bool = False
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, finish: Callable[[dict[str, Any]], Any] | None = None) -> Iterator[Any]:
         """All of them, unsealed; some may be `LOST`.
+
+        Args:
+            finish: makes a batch of columns that were only read.
 
         Raises:
             Exception: they cannot be rebuilt here.
@@ -96,4 +127,4 @@ class Due(NamedTuple):
         if isinstance(value, BatchesCut):
             made = iter(value.batches)
             return (LOST if place in value.lost else next(made) for place in range(self.n_batches))
-        return value.unpacked() if isinstance(value, ColumnBatches) else iter(value)
+        return value.batches(finish or dict) if isinstance(value, ColumnParts) else iter(value)

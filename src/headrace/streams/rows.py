@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import RecordError
+from headrace.base.errors import InternalError, RecordError
 from headrace.base.indices import Indices
-from headrace.base.packed_bytes import PackedBytes
+from headrace.base.later_column import made
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Chunk
 
@@ -63,7 +63,7 @@ class PickedRows:
 
 
 class ArrayRows:
-    """Rows that are columns: arrays and lists of one length.
+    """Rows that are columns: arrays and lists of one length, some of which may not be made yet.
 
     Raises:
         ValueError: their lengths differ.
@@ -89,15 +89,17 @@ class ArrayRows:
         return ArrayRows({name: column[start:stop] for name, column in self._columns.items()})
 
     def rows(self) -> list[Any]:
-        names = list(self._columns)
-        columns = [c.tolist() if isinstance(c, np.ndarray) and c.ndim == 1 else c for c in self._columns.values()]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = [c.tolist() if isinstance(c, np.ndarray) and c.ndim == 1 else c for c in self.columns().values()]
+        return [dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def columns(self) -> dict[str, Any]:
+        return {name: made(column) for name, column in self._columns.items()}
+
+    def later_columns(self) -> dict[str, Any]:
         return self._columns
 
     def take(self, places: Indices) -> ArrayRows:
-        return ArrayRows({name: _pick(column, places) for name, column in self._columns.items()})
+        return ArrayRows({name: _pick(column, places) for name, column in self.columns().items()})
 
 
 class JoinedRows:
@@ -132,9 +134,6 @@ class JoinedRows:
     def columns(self) -> dict[str, Any]:
         return ArrayRows.joined([chunk.columns() for chunk in self.chunks]).columns()
 
-    def packed_columns(self) -> dict[str, Any]:
-        return ArrayRows.joined([packed_columns(chunk) for chunk in self.chunks]).columns()
-
 
 class ComingRows:
     """Rows that are read as far as they are wanted, from the first to the last: so they are used while in the cache.
@@ -165,13 +164,17 @@ class ComingRows:
         Raises:
             RecordError: there are more or fewer than there should be.
         """
-        while self._held and self.first + len(self._held[0]) <= start:
-            self.first += len(self._held.popleft())
+        held = self._held
+        while held and self.first + len(held[0]) <= start:
+            self.first += len(held.popleft())
         while self._end < stop:
             self._read_on(start)
         if stop == self._n_rows and next(self._chunks, None) is not None:
             raise RecordError(f"{self._where} must have {self._n_rows} rows, but has more.")
-        return JoinedRows(self._held).slice(start - self.first, stop - self.first)
+        if start < self.first:
+            raise InternalError(f"Rows before {self.first} are forgotten, but {start} was asked for.")
+        start, stop = start - self.first, stop - self.first
+        return held[0].slice(start, stop) if held and stop <= len(held[0]) else JoinedRows(held).slice(start, stop)
 
     def _read_on(self, start: int) -> None:
         chunk = next(self._chunks, None)
@@ -190,10 +193,30 @@ class ComingRows:
         return self.slice(0, self._n_rows).columns()
 
 
-def packed_columns(rows: Chunk) -> dict[str, Any]:
-    """The columns, to be sent: those of long `bytes` are packed, if they are so already."""
-    packed: dict[str, Any] = rows.packed_columns() if hasattr(rows, "packed_columns") else rows.columns()
-    return packed
+def later_columns(rows: Chunk) -> list[tuple[dict[str, Any], int]]:
+    """The columns, part by part, each with its number of rows; some may not be made yet."""
+    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
+    return [
+        (chunk.later_columns() if hasattr(chunk, "later_columns") else chunk.columns(), len(chunk)) for chunk in chunks
+    ]
+
+
+def held_columns(rows: Chunk) -> dict[str, Any]:
+    """The columns, of which those of long values may not be made yet, but `Held`."""
+    held: dict[str, Any] = rows.held_columns() if hasattr(rows, "held_columns") else rows.columns()
+    return held
+
+
+def own_columns(columns: dict[str, Any], *, is_own: bool = False) -> dict[str, Any]:
+    """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory.
+
+    Args:
+        is_own: whether nobody else sees the arrays; but small ones may have come in memory that is read-only.
+    """
+    return {
+        name: column.copy() if isinstance(column, np.ndarray) and not (is_own and column.flags.writeable) else column
+        for name, column in columns.items()
+    }
 
 
 def as_one(chunks: Sequence[Chunk]) -> Chunk:
@@ -218,9 +241,12 @@ def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
     Args:
         as_columns: whether they are wanted as columns, which are then not made into rows on the way.
     """
-    if as_columns:
-        return ArrayRows(rows.columns()).take(places)
-    return PickedRows(rows.rows(), places)
+    if not as_columns:
+        return PickedRows(rows.rows(), places)
+    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
+    kind: Any = type(chunks[0])
+    taken = kind.taken(chunks, places) if hasattr(kind, "taken") and {*map(type, chunks)} == {kind} else None
+    return ArrayRows(rows.columns()).take(places) if taken is None else taken
 
 
 def _as_column(values: list[Any]) -> Any:
@@ -241,9 +267,7 @@ def _column_of(part: Mapping[str, Any], name: str) -> Any:
 def _join(columns: list[Any]) -> Any:
     if all(isinstance(column, np.ndarray) for column in columns):
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
-    if all(isinstance(column, PackedBytes) for column in columns):
-        return columns[0] if len(columns) == 1 else PackedBytes.joined(columns)
-    lists = [column.tolist() if isinstance(column, (np.ndarray, PackedBytes)) else column for column in columns]
+    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
     return [value for column in lists for value in column]
 
 

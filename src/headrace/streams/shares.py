@@ -9,7 +9,7 @@ from itertools import count, islice
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
 from headrace.streams.dealing import Deal, Item, Pool
-from headrace.streams.even import drop_surplus, fill_up
+from headrace.streams.even import TellDropped, drop_surplus, fill_up
 from headrace.streams.iterables import Dispatcher, IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.reading import count_in
@@ -62,6 +62,7 @@ class RankShares:
     Attributes:
         ask: who counts rows.
         dispatcher: who sends the rows of an iterable along, if that is wanted.
+        tell_dropped: hears how many rows are left out to make ranks even.
 
     Args:
         pool: what there is to be dealt; None for the whole epoch.
@@ -71,6 +72,7 @@ class RankShares:
         self, loading: Loading, counts: RowCounts, epoch: int, pool: Pool | None = None, index: int = 0
     ) -> None:
         self.ask = count_in(loading.recipe, loading.seed, skips=loading.skips)
+        self.tell_dropped: TellDropped | None = None
         self._loading = loading
         self._counts = counts
         self._epoch = epoch
@@ -123,7 +125,7 @@ class RankShares:
             return self.dealt(rank)
         of_ranks = [_Again(self.dealt, other) for other in range(shard.world)]
         if shard.even == "drop":
-            return drop_surplus(of_ranks, rank, self.count)
+            return drop_surplus(of_ranks, rank, self.count, self.tell_dropped)
         multiple = self._loading.batch_rows if shard.even == "repeat" else 1
         return fill_up(of_ranks, rank, lambda: map(Share, self.windows), self.count, multiple)
 

@@ -8,7 +8,7 @@ from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.sources.source import Chunk
-from headrace.streams.rows import ArrayRows, ObjectRows
+from headrace.streams.rows import ArrayRows, ObjectRows, own_columns
 
 OnBadRow: TypeAlias = Callable[[int, Any, Exception], None]
 """Hears of a row at which a step raised, and of its number; what it does not raise itself is left out."""
@@ -89,7 +89,7 @@ class MapBatches:
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
         parts = []
         for start in range(0, len(rows), self.size):
-            batch = rows.slice(start, min(start + self.size, len(rows))).columns()
+            batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).columns())
             try:
                 parts.append(self.fn(batch))
             except Exception as error:  # noqa: BLE001 (whatever the user's function raises)

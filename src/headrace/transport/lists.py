@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.packed_bytes import PackedBytes, Stretch, layout_of
+from headrace.base.packed_bytes import PackedBytes, layout_of
 from headrace.frameworks.framework import Array
 
 _FEWEST = 16  # strings, for which looking at them is worth it
@@ -72,7 +72,7 @@ def _pack(items: Any, allocate: Allocate) -> Any:
     if layout.size >= _LONG * len(items):
         memory: Any = allocate((layout.size,), np.dtype(np.uint8))
         layout.pack_into(memory, 0, *items)
-        return PackedBytes(Stretch(lengths, memory))
+        return PackedBytes(lengths, memory)
     return PackedStrings(marshal.dumps(items))
 
 

@@ -54,11 +54,10 @@ def encode(number: int, kind: int, value: Any, arena: WorkerArena) -> list[Buffe
         if shared is not None:
             return [HEADER.pack(number, STRINGS, 1, True) + REF.pack(*shared)]
         return [HEADER.pack(number, STRINGS, 0, False), value.dumped]
-    if type(value) is PackedBytes and len(value.stretches) == 1:
-        [(lengths, memory)] = value.stretches
-        shared = arena.send(memoryview(memory))
+    if type(value) is PackedBytes:
+        shared = arena.send(memoryview(value.memory))
         if shared is not None:
-            return [HEADER.pack(number, BYTES, 1, False) + REF.pack(*shared), lengths]
+            return [HEADER.pack(number, BYTES, 1, False) + REF.pack(*shared), value.lengths]
     refs: list[BlockRef] = []
 
     def share(buffer: pickle.PickleBuffer) -> bool:

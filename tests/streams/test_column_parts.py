@@ -1,0 +1,76 @@
+"""Batches that the loop makes of columns that were only read."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.later_column import LaterColumn
+from headrace.streams.column_parts import ColumnParts
+
+
+class Words(LaterColumn):
+    """Numbers that become words."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, rows):
+        return Words(self.numbers[rows])
+
+    def made(self):
+        return [str(number) for number in self.numbers]
+
+
+def parts_of(lengths):
+    parts, start = [], 0
+    for n in lengths:
+        numbers = np.arange(start, start + n)
+        parts.append(({"n": numbers, "w": Words(numbers.tolist()), "l": numbers.tolist()}, n))
+        start += n
+    return parts
+
+
+def sent(parts):
+    return pickle.loads(pickle.dumps(parts, 5))
+
+
+@given(lengths=st.lists(st.integers(0, 9), max_size=8), size=st.integers(1, 12), is_sent=st.booleans())
+def test_batches_are_cut_across_parts(lengths, size, is_sent):
+    n_rows = sum(lengths) - sum(lengths) % size
+    while sum(lengths) > n_rows:  # the loop asks for whole batches only
+        lengths[-1] -= min(lengths[-1], sum(lengths) - n_rows)
+        lengths = lengths if lengths[-1] else lengths[:-1]
+    parts = ColumnParts(parts_of(lengths), size)
+    batches = list((sent(parts) if is_sent else parts).batches(dict))
+    expected = [list(range(start, start + size)) for start in range(0, n_rows, size)]
+    assert [batch["n"].tolist() for batch in batches] == expected
+    assert [batch["l"] for batch in batches] == expected
+    assert [batch["w"] for batch in batches] == [[str(number) for number in batch] for batch in expected]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_nobody_else_sees_the_arrays_of_a_batch(is_sent):
+    parts = parts_of([5, 3])
+    parts[0][0]["n"].flags.writeable = False
+    before = [part["n"].tolist() for part, _ in parts]
+    cut = ColumnParts(parts, 2)
+    for number, batch in enumerate((sent(cut) if is_sent else cut).batches(dict)):
+        assert batch["n"].tolist() == [2 * number, 2 * number + 1]
+        batch["n"] += 100
+    assert [part["n"].tolist() for part, _ in parts] == before
+
+
+def test_batches_are_made_as_they_are_taken():
+    finished = []
+    batches = ColumnParts(parts_of([6]), 2).batches(lambda columns: finished.append(columns["l"]))
+    assert finished == []
+    next(batches)
+    assert finished == [[0, 1]]

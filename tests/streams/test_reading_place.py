@@ -1,0 +1,73 @@
+"""Who reads the windows of a stream: the way by which the loop waits least."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.streams.reading_place import ReadingPlace
+
+
+class Loop:
+    """Takes answers, each of so many rows, and waits for each row so many nanoseconds, by who reads."""
+
+    def __init__(self, here_ns, workers_ns, step_ns=0):
+        self.place = ReadingPlace()
+        self.per_row = {True: here_ns, False: workers_ns}
+        self.step_ns = step_ns
+        self.now_ns = 1
+        self.n_here = 0
+
+    def run(self, n_answers, n_rows=1000, noise=lambda i: 1.0):
+        self.n_here = 0
+        for i in range(n_answers):
+            is_here = self.place.is_here
+            self.place.take(is_here=is_here, n_rows=n_rows, now_ns=self.now_ns)
+            self.place.waited_ns += (waited := round(n_rows * self.per_row[is_here] * noise(i)))
+            self.now_ns += waited + n_rows * self.step_ns
+            self.n_here += is_here
+        return self.n_here
+
+
+def test_workers_read_first():
+    assert Loop(1, 100).run(8) == 0
+
+
+@pytest.mark.parametrize(("here_ns", "workers_ns"), [(100, 130), (10, 11)])
+def test_the_loop_reads_where_workers_take_longer(here_ns, workers_ns):
+    loop = Loop(here_ns, workers_ns)
+    loop.run(40)
+    assert loop.run(1000) > 950
+
+
+@pytest.mark.parametrize(("here_ns", "workers_ns"), [(130, 100), (100, 100), (100, 101)])
+def test_workers_read_where_they_are_not_slower(here_ns, workers_ns):
+    loop = Loop(here_ns, workers_ns)
+    loop.run(40)
+    assert loop.run(1000) < 50
+
+
+def test_a_loop_that_hardly_waits_tries_nothing():
+    assert Loop(here_ns=10, workers_ns=40, step_ns=1000).run(3000) == 0
+
+
+def test_single_disturbances_decide_nothing():
+    loop = Loop(100, 130)
+    loop.run(40, noise=lambda i: 50.0 if i % 4 == 0 else 1.0)
+    assert loop.run(200) > 190
+
+
+def test_it_changes_when_the_loop_does():
+    loop = Loop(here_ns=100, workers_ns=130)
+    loop.run(100)
+    loop.per_row[False] = 5  # the model takes its time now, and workers are ahead of it
+    loop.step_ns = 500
+    loop.run(1100)
+    assert loop.run(500) == 0
+
+
+def test_the_beginning_of_an_epoch_is_not_counted():
+    loop = Loop(here_ns=100, workers_ns=130)
+    for _ in range(100):
+        loop.place.begin_epoch()
+        loop.run(5)  # no more than workers had ready
+    assert loop.n_here == 0
