@@ -195,16 +195,21 @@ def make_job(loader: DataLoader[Any], progress: Progress, starts: Any) -> Job:
         skip_errors=loader.on_error == "skip",
         seed=loader.seed,
         starts=starts,
-        recipe=replace(loader.dataset.recipe, draws_in_collate=draws) if is_stream else None,
+        recipe=replace(_recipe_of(loader), draws_in_collate=draws) if is_stream else None,
         taught=taught,
         timed=loader._recorder.is_on,
         cuts_later=is_stream and is_default and _cuts_later(loader),
     )
 
 
+def _recipe_of(loader: DataLoader[Any]) -> Any:
+    course: Any = loader._epochs.course
+    return course.loading.recipe
+
+
 def _cuts_later(loader: DataLoader[Any]) -> bool:
     """Whether workers need only read the columns of a stream, of which the loop makes batches."""
-    recipe = loader.dataset.recipe
+    recipe = _recipe_of(loader)
     is_moved = loader.pin_memory or loader.device is not None  # ahead of the loop, so it must be made ahead
     return (
         recipe.as_columns

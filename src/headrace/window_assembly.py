@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def make_window_course(loader: DataLoader[Any]) -> WindowCourse:
     """What decides the batches of a stream."""
     shard = resolve_shard("auto", loader.even) if loader.shard is None else loader.shard
-    recipe = loader.dataset.recipe
-    batch_rows = (loader.batch_size or 1) * (1 if recipe.packing is None else recipe.packing.length)
     skips = loader.on_error == "skip"
+    recipe = loader.dataset.recipe.lenient() if skips else loader.dataset.recipe
+    batch_rows = (loader.batch_size or 1) * (1 if recipe.packing is None else recipe.packing.length)
     return WindowCourse(Loading(recipe, batch_rows, loader.drop_last, loader.seed, shard or Shard(), skips))
 
 

@@ -158,7 +158,7 @@ class WindowFlow:
                 return False
             due = self._due.popleft()
             if self._reading is not None:
-                self._reading.take(is_here=due.is_here, n_rows=due.n_batches * self._size)
+                self._reading.take(due.window, due.n_batches * self._size, is_here=due.is_here)
             self._batches, self._places, self._spans = due.batches(self._finish), due.places, due.spans
             self._tell(due.bad)
         except BaseException:
@@ -323,17 +323,17 @@ class WindowFlow:
             case CutBatches(share, start, stop, size):
                 ends = range(start + size, stop + 1, size)
                 spans = ((Span(share, end - size, end),) for end in ends)
-                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans, is_here=window.is_here)
+                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans, window)
             case SendRows(share, start, stop) if start < stop:
                 self._rest.add(Span(share, start, stop), self._value(opened(outcome)))
                 if len(self._rest) == self._size:
-                    self._make_joined((window.index, stop))
+                    self._make_joined((window.index, stop), window)
             case ReadWindow():
                 untold = self._untold
                 self._value(outcome)
                 self._untold = untold if window.first else self._untold  # what is bad was told in another life
 
-    def _make_joined(self, place: tuple[int, int]) -> None:
+    def _make_joined(self, place: tuple[int, int], window: OpenWindow | None = None) -> None:
         spans, rows = self._rest.take()
         if rows is not None:
             outcome = self._join(rows, self._progress.epoch, self._n_due)
@@ -341,7 +341,7 @@ class WindowFlow:
                 outcome = outcome._replace(batch=[outcome.batch])
         else:
             [outcome] = self._call([JoinBatch(spans, self._n_due)])
-        self._put(outcome, 1, iter((place,)), iter((spans,)))
+        self._put(outcome, 1, iter((place,)), iter((spans,)), window)
 
     def _put(
         self,
@@ -349,12 +349,12 @@ class WindowFlow:
         n: int,
         places: Iterator[tuple[int, int]],
         spans: Iterator[tuple[Span, ...]],
-        *,
-        is_here: bool = False,
+        window: OpenWindow | None,
     ) -> None:
         if isinstance(outcome, Failed):
             raise outcome.error
-        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad), is_here))
+        index, is_here = (-1, False) if window is None else (window.index, window.is_here)
+        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad), index, is_here))
         self._n_due, self._untold = self._n_due + n, ()
 
     def _make_last(self) -> None:

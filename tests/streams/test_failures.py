@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace import DataLoader, TooManyBadSamplesError, read_jsonl, read_text
+from headrace import DataLoader, RecordError, TooManyBadSamplesError, read_arrow, read_jsonl, read_parquet, read_text
 from tests.streams.memory import in_memory, outcomes
 
 WORKERS = [0, 2]
@@ -135,3 +135,33 @@ def test_the_place_after_a_batch_that_was_left_out():
         resumed.load_state_dict(state)
         if at + 1 < len(seen):
             assert list(resumed) == [batch for batch, _ in seen[at + 1 :]]
+
+
+@skips
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_file_that_cannot_be_looked_into_is_left_out(tmp_path, suffix, workers):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    for number in range(3):
+        path, table = tmp_path / f"{number}.{suffix}", pa.table({"id": range(5 * number, 5 * number + 5)})
+        if suffix == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write(table)
+    (tmp_path / f"1.{suffix}").write_bytes((tmp_path / f"1.{suffix}").read_bytes()[:-10])
+    stream = (read_parquet if suffix == "parquet" else read_arrow)(tmp_path)
+    with pytest.raises(RecordError, match=f"1.{suffix} is damaged"):
+        list(DataLoader(stream))
+    with DataLoader(stream, batch_size=4, on_error="skip", output="numpy", num_workers=workers) as loader:
+        for epoch in range(2):
+            assert [n for batch in loader for n in batch["id"].tolist()] == [*range(5), *range(10, 15)], epoch
+        assert len(loader.errors) == 2
+        assert f"1.{suffix}" in str(loader.errors[0])
+
+
+def test_files_that_are_all_damaged_are_told(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(RecordError, match=r"x\.parquet is damaged"):
+        list(DataLoader(read_parquet(tmp_path / "x.parquet"), on_error="skip"))

@@ -31,7 +31,7 @@ class Flipping:
         self.asked.append(self._random.random() < 0.5)
         return self.asked[-1]
 
-    def take(self, *, is_here, n_rows):
+    def take(self, window, n_rows, *, is_here):
         pass
 
     def begin_epoch(self):

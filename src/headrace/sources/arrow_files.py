@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,10 @@ class Part(NamedTuple):
     stop: int | None
     n_rows: int | None
     n_bytes: int
+
+
+_DAMAGED = Part(0, 0, None, 0)
+"""Of a file: all of it."""
 
 
 class Contents(NamedTuple):
@@ -93,6 +98,7 @@ class TableSource(ABC):
         self._columns = None if columns is None else tuple(columns)
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._access = access
+        self._is_lenient = False
         self._known: Listing | None = None
 
     def blocks(self) -> Sequence[Block]:
@@ -129,6 +135,12 @@ class TableSource(ABC):
     def _look(self, file: FileVersion) -> Contents:
         """What is in a file."""
 
+    def lenient(self) -> TableSource:
+        """The same, but a damaged file is not told before it is read: then it is a block that cannot be."""
+        source = copy.copy(self)
+        source._is_lenient, source._known = True, None
+        return source
+
     @property
     def _listing(self) -> Listing:
         if self._known is None:
@@ -139,15 +151,34 @@ class TableSource(ABC):
         keep_freed_memory()  # here, too: this process gets the rows that workers read
         files = list_files(self._paths, self._access)
         with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:  # it mostly waits
-            contents = list(threads.map(self._look, files))
-        schema = check_columns(files, [content.schema for content in contents], self._columns)
+            contents = list(threads.map(self._look_leniently if self._is_lenient else self._look, files))
+        schemas = {file: content.schema for file, content in zip(files, contents, strict=True) if content is not None}
+        if not schemas:
+            self._look(files[0])  # which tells what is wrong with it
+        schema = check_columns(list(schemas), list(schemas.values()), self._columns)
         blocks = tuple(
             Block(file.path, part.start, part.stop, part.n_rows, part.n_bytes)
             for file, content in zip(files, contents, strict=True)
-            for part in join_small(content.parts, self._block_bytes)
+            for part in ([_DAMAGED] if content is None else join_small(content.parts, self._block_bytes))
         )
-        n_units = sum(content.n_units for content in contents)
+        n_units = sum(content.n_units for content in contents if content is not None)
         return Listing({file.path: file for file in files}, schema, n_units, blocks)
+
+    def _look_leniently(self, file: FileVersion) -> Contents | None:
+        try:
+            return self._look(file)
+        except RecordError:
+            return None
+
+    def _check(self, block: Block) -> None:
+        """See that a block is of a file that could be looked into.
+
+        Raises:
+            RecordError: it could not.
+        """
+        if block.stop == _DAMAGED.stop:
+            self._look(self._listing.files[block.path])
+            raise RecordError(f"{block.path} was damaged when it was listed, and is not any more: begin anew.")
 
     def _open(self, file: FileVersion, *, mapped: bool = False) -> pa.NativeFile:
         """A file as Arrow reads it: a local one without Python in between, and mapped into memory if asked for.

@@ -39,6 +39,7 @@ class ArrowSource(TableSource):
         Raises:
             RecordError: the file is damaged.
         """
+        self._check(block)
         names = self._listing.schema.names
         yield from table_chunks((batch.select(names) for batch in self._batches(block)), first_row)
 

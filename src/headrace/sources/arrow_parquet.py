@@ -61,6 +61,7 @@ class ParquetSource(TableSource):
         Raises:
             RecordError: the file is damaged.
         """
+        self._check(block)
         batch_rows = chunk_rows(block.stop - block.start, block.n_bytes)
         with self._telling_damage(self._listing.files[block.path]):
             if self._filter is not None:

@@ -99,7 +99,8 @@ class Due(NamedTuple):
         places: what comes after each of them: the index of a window, and the row.
         spans: the rows of each of them.
         bad: what was left out before the first of them.
-        is_here: whether the loop has read them itself.
+        window: the index of that which they end in.
+        is_here: whether the loop has read it itself.
     """
 
     outcome: Outcome
@@ -107,6 +108,7 @@ class Due(NamedTuple):
     places: Iterator[tuple[int, int]]
     spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
+    window: int = -1
     is_here: bool = False
 
     def batches(self, finish: Callable[[dict[str, Any]], Any] | None = None) -> Iterator[Any]:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from statistics import median
 from time import perf_counter_ns
+from typing import NamedTuple
 
-_TRIAL = 8  # answers by which the two ways are compared
-_FIRST_OF_WORKERS = 4  # answers that are not counted: the workers got them while the loop did something else
+_TRIAL = 8  # windows by which the two ways are compared
+_FIRST_OF_WORKERS = 4  # windows that are not counted: the workers got them while the loop did something else
 _FIRST_OF_LOOP = 1
-_STAYS = 256  # answers, until both ways are compared again; twice as many each time
+_STAYS = 256  # windows, until both ways are compared again; twice as many each time
 _STAYS_AT_MOST = 1024
 _HIDDEN = 0.05  # of the time: a loop that waits no longer than that has nothing to gain
 _BETTER = 0.98
+
+
+class _Taken(NamedTuple):
+    """A window that the loop is at: its number, who has read it, how many rows it had so far, and since when."""
+
+    number: int
+    is_here: bool
+    n_rows: int
+    since_ns: int
 
 
 class ReadingPlace:
@@ -21,13 +31,12 @@ class ReadingPlace:
 
     Attributes:
         is_here: whether the loop is to read the next windows itself.
-        waited_ns: how long the loop has waited for the latest answer, and for the batches that are made of it.
+        waited_ns: how long the loop has waited for the window that it is at, and for the batches that are made of it.
     """
 
     def __init__(self) -> None:
         self.is_here = False
         self.waited_ns = 0
-        self._latest: tuple[bool, int, int] = False, 0, 0
         self._stays = _STAYS
         self._rates: dict[bool, float] = {}  # nanoseconds a row, of each way
         self._begin()
@@ -40,25 +49,28 @@ class ReadingPlace:
     def begin_epoch(self) -> None:
         """What comes first is not waited for as it will be later."""
         self._n_first = _FIRST_OF_LOOP if self.is_here else _FIRST_OF_WORKERS
-        self._latest = False, 0, 0
+        self._taken: _Taken | None = None
 
-    def take(self, *, is_here: bool, n_rows: int, now_ns: int | None = None) -> None:
-        """The loop begins with an answer, of so many rows, after it has used up the one before."""
+    def take(self, window: int, n_rows: int, *, is_here: bool, now_ns: int | None = None) -> None:
+        """The loop gets some rows of a window; there may be more of it."""
+        taken = self._taken
+        if taken is not None and taken.number == window:
+            self._taken = taken._replace(n_rows=taken.n_rows + n_rows)
+            return
         now_ns = perf_counter_ns() if now_ns is None else now_ns
-        (was_here, n_used, since_ns), self._latest = self._latest, (is_here, n_rows, now_ns)
         waited_ns, self.waited_ns = self.waited_ns, 0
-        if since_ns:
-            self._note(was_here, n_used, waited_ns, now_ns - since_ns)
+        self._taken = _Taken(window, is_here, n_rows, now_ns)
+        if taken is not None and taken.is_here is self.is_here:  # else it was asked for before the change
+            self._note(waited_ns / max(taken.n_rows, 1), waited_ns / max(now_ns - taken.since_ns, 1))
 
-    def _note(self, is_here: bool, n_rows: int, waited_ns: int, elapsed_ns: int) -> None:
-        if is_here is not self.is_here:
-            return  # it was asked for before the change
+    def _note(self, per_row_ns: float, share: float) -> None:
+        """A window was used up."""
         if self._n_first:
             self._n_first -= 1
             return
         self._n_seen += 1
         if self._n_seen <= _TRIAL:
-            self._waits.append((waited_ns / max(n_rows, 1), waited_ns / max(elapsed_ns, 1)))
+            self._waits.append((per_row_ns, share))
         if self._n_seen == _TRIAL:
             self._judge()
         elif self._n_seen >= self._stays:
@@ -67,9 +79,9 @@ class ReadingPlace:
             self._begin()
 
     def _judge(self) -> None:
-        rate, share = (median(figures) for figures in zip(*self._waits, strict=True))  # whatever else happened
-        self._rates[self.is_here] = rate
-        here, workers = self._rates.get(True, 0.0), self._rates.get(False, 0.0)  # an unknown one is tried
+        per_row_ns, share = (median(figures) for figures in zip(*self._waits, strict=True))  # whatever else happened
+        self._rates[self.is_here] = per_row_ns
+        here, workers = self._rates.get(True, 0.0), self._rates.get(False, 0.0)  # what is not known is tried
         if share > _HIDDEN and self.is_here is not (here < _BETTER * workers):
             self.is_here = not self.is_here
             self._begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from headrace.sources.source import Chunk
@@ -114,6 +114,10 @@ class Recipe:
         from headrace.streams.reading import WindowReader
 
         return WindowReader(self).read(Share(window._replace(cuts=(*window.cuts, *cuts)))).rows
+
+    def lenient(self) -> Recipe:
+        """The same, for a loader that leaves out what is damaged: also files that cannot even be looked into."""
+        return replace(self, source=self.source.lenient()) if hasattr(self.source, "lenient") else self
 
     def reads_columns(self) -> bool:
         """Whether the rows of the source are wanted as columns, and need not be made into objects."""
