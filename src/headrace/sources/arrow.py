@@ -67,16 +67,6 @@ class TableChunk:
         part._start, part._stop = self._start + start, self._start + stop
         return part
 
-    @classmethod
-    def taken(cls, chunks: Sequence[TableChunk], places: npt.NDArray[np.int64]) -> TableChunk | None:
-        """The rows at these places of all chunks together, in this order; None if Arrow cannot take them."""
-        try:
-            table = pa.Table.from_batches([chunk.batch for chunk in chunks]).take(pa.array(places)).combine_chunks()
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # types that it cannot, or more than 2 GB of strings
-            return None
-        batches = table.to_batches()
-        return cls(batches[0]) if len(batches) == 1 else None
-
     def rows(self) -> list[Any]:
         return self._table.rows(self._start, self._stop)
 

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 _TRIAL = 8  # windows by which the two ways are compared
-_FIRST_OF_WORKERS = 4  # windows that are not counted: the workers got them while the loop did something else
+_FIRST_OF_WORKERS = 16  # windows after a change that are not counted: the workers were ahead when it began
 _FIRST_OF_LOOP = 1
 _STAYS = 256  # windows, until both ways are compared again; twice as many each time
 _STAYS_AT_MOST = 1024
@@ -36,20 +36,19 @@ class ReadingPlace:
 
     def __init__(self) -> None:
         self.is_here = False
-        self.waited_ns = 0
         self._stays = _STAYS
         self._rates: dict[bool, float] = {}  # nanoseconds a row, of each way
         self._begin()
 
     def _begin(self) -> None:
-        self._n_seen = 0
+        self._n_first = self._n_seen = 0
         self._waits: list[tuple[float, float]] = []  # nanoseconds a row, and the share of the time
         self.begin_epoch()
 
     def begin_epoch(self) -> None:
-        """What comes first is not waited for as it will be later."""
-        self._n_first = _FIRST_OF_LOOP if self.is_here else _FIRST_OF_WORKERS
+        """What was before is no part of any wait."""
         self._taken: _Taken | None = None
+        self.waited_ns = 0
 
     def take(self, window: int, n_rows: int, *, is_here: bool, now_ns: int | None = None) -> None:
         """The loop gets some rows of a window; there may be more of it."""
@@ -85,3 +84,4 @@ class ReadingPlace:
         if share > _HIDDEN and self.is_here is not (here < _BETTER * workers):
             self.is_here = not self.is_here
             self._begin()
+            self._n_first = _FIRST_OF_LOOP if self.is_here else _FIRST_OF_WORKERS

@@ -241,12 +241,9 @@ def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
     Args:
         as_columns: whether they are wanted as columns, which are then not made into rows on the way.
     """
-    if not as_columns:
-        return PickedRows(rows.rows(), places)
-    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
-    kind: Any = type(chunks[0])
-    taken = kind.taken(chunks, places) if hasattr(kind, "taken") and {*map(type, chunks)} == {kind} else None
-    return ArrayRows(rows.columns()).take(places) if taken is None else taken
+    if as_columns:
+        return ArrayRows(rows.columns()).take(places)
+    return PickedRows(rows.rows(), places)
 
 
 def _as_column(values: list[Any]) -> Any:
