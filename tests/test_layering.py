@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "flow": {"base", "engines", "reorder", "dealing"},
     "window_tasks": {"base", "engines", "streams"},
     "window_flow": {"base", "engines", "sources", "streams", "window_tasks"},
-    "window_assembly": {"base", "engines", "insight", "loader", "order", "sources", "streams", "window_flow"},
+    "window_assembly": {"base", "engines", "insight", "loader", "order", "streams", "window_flow"},
     "preparing": {"base", "engines", "deliver"},
     "arguments": {"base", "batch"},
     # The loader is known to these by its type only.

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.messages import BadSample
 from headrace.base.progress import Progress
 from headrace.engines.engine import Engine, Job
-from headrace.engines.inline import InlineEngine
 from headrace.engines.worker import Worker
 from headrace.insight.epoch_audit import Part
 from headrace.order.shard import Shard, resolve_shard
-from headrace.sources.files import is_local
 from headrace.streams.audited import ExpectedRows, RowAccount
 from headrace.streams.course import WindowCourse
 from headrace.streams.shares import Loading
@@ -42,7 +40,7 @@ def make_window_flow(
     """The loop that reads the windows of an epoch."""
     course: Any = loader._epochs.course
     packing = course.loading.recipe.packing
-    worker, here = Worker(job), _loop_engine(course, job, engine)
+    worker = Worker(job)
     flow = WindowFlow(
         shares,
         engine,
@@ -59,23 +57,9 @@ def make_window_flow(
         tell_bad=tell_bad,
         account=_open_account(loader, course, shares, progress),
         timekeeper=loader._recorder.latest,
-        here=here,
-        reading=course.reading,
     )
     shares.ask = flow.count_rows
     return flow
-
-
-def _loop_engine(course: WindowCourse, job: Job, engine: Engine) -> Engine | None:
-    """What reads windows in the loop's own thread, if it may do so in the place of workers: nobody can tell then."""
-    if not engine.works_ahead or not job.cuts_later or job.init_fn is not None:
-        return None
-    if not all(is_local(file.path) for file in job.recipe.source.versions()):
-        return None
-    here = InlineEngine()
-    here.start(job)
-    course.reading.begin_epoch()
-    return here
 
 
 def _open_account(loader: DataLoader[Any], course: WindowCourse, shares: Any, progress: Progress) -> RowAccount | None:

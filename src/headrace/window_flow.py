@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
-from time import perf_counter_ns
 from typing import Any
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, opened
@@ -31,7 +30,6 @@ from headrace.streams.messages import (
     WindowRead,
 )
 from headrace.streams.open_window import LOST, Account, Due, OpenWindow, RestRows
-from headrace.streams.reading_place import ReadingPlace
 from headrace.streams.windows import Share
 from headrace.window_tasks import WindowTasks
 
@@ -61,7 +59,6 @@ class WindowFlow:
         tell_bad: hears of rows that were left out.
         account: hears of every batch.
         timekeeper: hears of the tasks that were timed.
-        here: reads the windows that the loop reads itself, and `reading` says which; None if workers read all.
     """
 
     def __init__(
@@ -82,8 +79,6 @@ class WindowFlow:
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         account: Account | None = None,
         timekeeper: Timekeeper | None = None,
-        here: Engine | None = None,
-        reading: ReadingPlace | None = None,
     ) -> None:
         self._windows = windows
         self._engine = engine
@@ -101,8 +96,7 @@ class WindowFlow:
         self._account = account
         self._timekeeper = timekeeper
         self._open: deque[OpenWindow] = deque()
-        self._tasks = WindowTasks(engine, here)
-        self._reading = None if here is None else reading
+        self._tasks = WindowTasks(engine)
         self._borders = BatchBorders(self._size, progress.batches)
         self._n_due = progress.batches  # batches that have arrived
         self._rest = RestRows()  # and rows for the next one
@@ -129,8 +123,7 @@ class WindowFlow:
             Exception: what reading or the user's code raised, after all batches before it; the epoch is over then.
             StopIteration: the epoch is over.
         """
-        progress, reading = self._progress, self._reading
-        asked_ns = 0 if reading is None else perf_counter_ns()
+        progress = self._progress
         while True:
             try:
                 for batch in self._batches:
@@ -139,8 +132,6 @@ class WindowFlow:
                     if self._account is not None:
                         self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
                     if batch is not LOST:
-                        if reading is not None:
-                            reading.waited_ns += perf_counter_ns() - asked_ns
                         return batch
             except BaseException:
                 self.abandon()  # the batches that were to come next are gone
@@ -157,8 +148,6 @@ class WindowFlow:
                 self._tell(self._untold)
                 return False
             due = self._due.popleft()
-            if self._reading is not None:
-                self._reading.take(due.window, due.n_batches * self._size, is_here=due.is_here)
             self._batches, self._places, self._spans = due.batches(self._finish), due.places, due.spans
             self._tell(due.bad)
         except BaseException:
@@ -178,7 +167,7 @@ class WindowFlow:
             self.submit_tasks()
             self._collect()  # something may have come while rows were counted
             if self._open and not self._due and self._error is None:
-                self._receive(is_here=self._open[0].is_here)
+                self._receive()
                 self._collect()
 
     def _work_ahead(self) -> None:
@@ -191,9 +180,10 @@ class WindowFlow:
 
     def submit_tasks(self) -> None:
         """Open as many windows as may be open."""
-        if not self._has_room():
+        most = _WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1
+        if len(self._open) >= most:
             return
-        while self._has_room() and not self._windows_ended:
+        while len(self._open) < most and not self._windows_ended:
             share = next(self._windows, None)
             if share is None:
                 self._windows_ended = True
@@ -201,20 +191,8 @@ class WindowFlow:
             self._open_window(share)
         self._cut_windows()
 
-    def _has_room(self) -> bool:
-        if self._is_here:
-            return not any(window.is_here for window in self._open)
-        return len(self._open) < (_WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1)
-
-    @property
-    def _is_here(self) -> bool:
-        """Whether the loop reads the next window itself."""
-        return self._reading is not None and self._reading.is_here
-
     def _open_window(self, share: Share) -> None:
-        is_here = self._is_here
-        lane = self._engine.workers if is_here else self._tasks.idlest()
-        window = OpenWindow(share, self._next_index, lane, self._next_first, is_here=is_here)
+        window = OpenWindow(share, self._next_index, self._tasks.idlest(), self._next_first)
         self._next_index, self._next_first = self._next_index + 1, 0
         self._open.append(window)
         n_rows = None if self._known_rows is None else self._known_rows(share)
@@ -246,8 +224,8 @@ class WindowFlow:
             self._receive()
         return answers
 
-    def _receive(self, *, is_here: bool = False) -> None:
-        received = self._tasks.receive(is_here=is_here)
+    def _receive(self) -> None:
+        received = self._tasks.receive()
         if received is None:
             return
         window, part, outcome = received
@@ -296,8 +274,7 @@ class WindowFlow:
         n_bytes = sum(block.n_bytes for block in window.share.window.blocks)
         if not window.is_told or not n_bytes:
             return _ROWS_AT_ONCE * self._row_length
-        is_sent = self._engine.works_ahead and not window.is_here
-        n_rows = (_BYTES_SENT_AT_ONCE if is_sent else _BYTES_AT_ONCE) * (window.n_rows or 1) // n_bytes
+        n_rows = (_BYTES_SENT_AT_ONCE if self._engine.works_ahead else _BYTES_AT_ONCE) * (window.n_rows or 1) // n_bytes
         return min(n_rows, _ROWS_AT_ONCE) if self._finish is None else n_rows
 
     def _collect(self) -> None:
@@ -323,17 +300,17 @@ class WindowFlow:
             case CutBatches(share, start, stop, size):
                 ends = range(start + size, stop + 1, size)
                 spans = ((Span(share, end - size, end),) for end in ends)
-                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans, window)
+                self._put(outcome, len(ends), zip(repeat(window.index), ends), spans)
             case SendRows(share, start, stop) if start < stop:
                 self._rest.add(Span(share, start, stop), self._value(opened(outcome)))
                 if len(self._rest) == self._size:
-                    self._make_joined((window.index, stop), window)
+                    self._make_joined((window.index, stop))
             case ReadWindow():
                 untold = self._untold
                 self._value(outcome)
                 self._untold = untold if window.first else self._untold  # what is bad was told in another life
 
-    def _make_joined(self, place: tuple[int, int], window: OpenWindow | None = None) -> None:
+    def _make_joined(self, place: tuple[int, int]) -> None:
         spans, rows = self._rest.take()
         if rows is not None:
             outcome = self._join(rows, self._progress.epoch, self._n_due)
@@ -341,20 +318,14 @@ class WindowFlow:
                 outcome = outcome._replace(batch=[outcome.batch])
         else:
             [outcome] = self._call([JoinBatch(spans, self._n_due)])
-        self._put(outcome, 1, iter((place,)), iter((spans,)), window)
+        self._put(outcome, 1, iter((place,)), iter((spans,)))
 
     def _put(
-        self,
-        outcome: Outcome,
-        n: int,
-        places: Iterator[tuple[int, int]],
-        spans: Iterator[tuple[Span, ...]],
-        window: OpenWindow | None,
+        self, outcome: Outcome, n: int, places: Iterator[tuple[int, int]], spans: Iterator[tuple[Span, ...]]
     ) -> None:
         if isinstance(outcome, Failed):
             raise outcome.error
-        index, is_here = (-1, False) if window is None else (window.index, window.is_here)
-        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad), index, is_here))
+        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad)))
         self._n_due, self._untold = self._n_due + n, ()
 
     def _make_last(self) -> None:

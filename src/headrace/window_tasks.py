@@ -15,12 +15,10 @@ class WindowTasks:
 
     Args:
         engine: the workers.
-        here: does the tasks of windows that the loop reads itself, when it is asked for what comes of them.
     """
 
-    def __init__(self, engine: Engine, here: Engine | None = None) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._here = here
         self._asked: dict[int, tuple[OpenWindow, int]] = {}  # by the number of the task
         self._called: dict[int, int] = {}  # the lanes of tasks that somebody waits for
         self._answers: dict[int, Outcome] = {}
@@ -34,27 +32,20 @@ class WindowTasks:
     def ask(self, window: OpenWindow, part: int, keys: Any) -> None:
         """Have the next part of a window done."""
         self._asked[self._number] = (window, part)
-        self._submit(keys, window.lane, is_here=window.is_here)
+        self._submit(keys, window.lane)
 
-    def _submit(self, keys: Any, lane: int, *, is_here: bool = False) -> int:
-        task = Task(self._number, keys, lane)
+    def _submit(self, keys: Any, lane: int) -> int:
+        self._in_flight[lane] += 1
         self._number += 1
-        if is_here and self._here is not None:
-            self._here.submit(task)
-        else:
-            self._in_flight[lane] += 1
-            self._engine.submit(task, more=True)
-        return task.number
+        self._engine.submit(Task(self._number - 1, keys, lane), more=True)
+        return self._number - 1
 
     def flush(self) -> None:
         """Let the workers know of what was asked."""
         self._engine.flush()
 
-    def receive(self, *, is_here: bool = False) -> tuple[OpenWindow, int, Outcome] | None:
-        """Wait for the next part that is done, by the workers or here; None if it was something else."""
-        if is_here and self._here is not None:
-            outcome = self._here.receive()
-            return *self._asked.pop(outcome.number), outcome
+    def receive(self) -> tuple[OpenWindow, int, Outcome] | None:
+        """Wait for the next part that is done; None if it was something else."""
         outcome = self._engine.receive()
         if outcome.number in self._called:
             self._in_flight[self._called.pop(outcome.number)] -= 1

@@ -82,7 +82,7 @@ def _worker_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     for worker in workers:
         memory = (worker.get("rss"), worker.get("pss")) if tells_memory else ()
         yield (
-            str(worker["worker"]) if worker["worker"] < stats["num_workers"] else "loop",
+            str(worker["worker"]),
             as_count(worker["batches"]),
             as_percent(worker["busy"]),
             as_percent(worker["cpu"]),

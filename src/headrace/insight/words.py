@@ -7,15 +7,13 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def as_row(worker: int, workers: int) -> str:
-    """Who loads: a worker, or the loop itself, in the place of workers or without any.
+    """Who loads: a worker, or the loop itself.
 
     Examples:
-        >>> as_row(1, 2), as_row(2, 2), as_row(0, 0)
-        ('worker 1', 'loop', 'loading')
+        >>> as_row(1, 2), as_row(0, 0)
+        ('worker 1', 'loading')
     """
-    if not workers:
-        return "loading"
-    return f"worker {worker}" if worker < workers else "loop"
+    return f"worker {worker}" if workers else "loading"
 
 
 def as_time(seconds: float) -> str:

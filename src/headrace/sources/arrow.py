@@ -182,7 +182,9 @@ def _depends_on_nulls(array: pa.Array) -> bool:
     """Whether a column with nulls becomes another thing than one without, so that slices may differ."""
     is_dictionary = pa.types.is_dictionary(array.type)  # whose nulls may lie among its values, too
     kind = array.type.value_type if is_dictionary else array.type
-    return _is_tensor(kind) or (_is(kind, _INTEGERS_AND_BOOLS) and (is_dictionary or bool(array.null_count)))
+    if _is_tensor(kind):
+        return is_dictionary or not _stack(array)[1].all()
+    return _is(kind, _INTEGERS_AND_BOOLS) and (is_dictionary or bool(array.null_count))
 
 
 def column_values(array: pa.Array) -> Any:

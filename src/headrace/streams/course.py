@@ -12,7 +12,6 @@ from headrace.base.warning import WarnOnce
 from headrace.streams.counts import RowCounts
 from headrace.streams.dealing import Item, Pool, left_over
 from headrace.streams.described import check_described, describe
-from headrace.streams.reading_place import ReadingPlace
 from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
 
 _MANY = 0.1  # of the rows of a rank
@@ -25,7 +24,6 @@ class WindowCourse:
     def __init__(self, loading: Loading) -> None:
         self.loading = loading
         self.counts = RowCounts(loading.recipe, skips=loading.skips)
-        self.reading = ReadingPlace()
         self._warn_of_files = WarnOnce()
         self._warn_of_drops = WarnOnce()
 

@@ -36,7 +36,6 @@ class OpenWindow:
     Attributes:
         index: its number among those of this rank.
         first: the row that it begins with; the ones before were given in another life.
-        is_here: whether the loop reads it itself.
         n_rows: None until the worker has told, unless the source does.
         text: the rows, if they came with their number; then the rest is answered here.
         asked: what the worker was asked for: to read it, if its number of rows is not known; then for its first rows,
@@ -51,7 +50,6 @@ class OpenWindow:
     index: int
     lane: int
     first: int = 0
-    is_here: bool = False
     n_rows: int | None = None
     text: Text | None = None
     asked: list[Any] = field(default_factory=list)
@@ -99,8 +97,6 @@ class Due(NamedTuple):
         places: what comes after each of them: the index of a window, and the row.
         spans: the rows of each of them.
         bad: what was left out before the first of them.
-        window: the index of that which they end in.
-        is_here: whether the loop has read it itself.
     """
 
     outcome: Outcome
@@ -108,8 +104,6 @@ class Due(NamedTuple):
     places: Iterator[tuple[int, int]]
     spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
-    window: int = -1
-    is_here: bool = False
 
     def batches(self, finish: Callable[[dict[str, Any]], Any] | None = None) -> Iterator[Any]:
         """All of them, unsealed; some may be `LOST`.

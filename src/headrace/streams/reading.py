@@ -24,7 +24,7 @@ from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.mixing import MixSource
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.rows import ComingRows, JoinedRows, as_one, every_nth, shuffle_rows
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, as_one, every_nth, shuffle_rows
 from headrace.streams.steps import BadRow, OnBadRow
 from headrace.streams.tokens import Tokens
 from headrace.streams.windows import Share, Window, describe_block
@@ -89,7 +89,7 @@ class WindowReader:
         raw = self._mix(window, bad) if isinstance(self._recipe.source, MixSource) else None
 
         def transform() -> tuple[Chunk, int]:
-            rows = self._raw(window.blocks, bad) if raw is None else raw
+            rows = self._raw(window.blocks, bad, decode=window.is_shuffled) if raw is None else raw
             return self._steps(self._shuffled(rows, window, bad), window, bad, n_steps), len(rows)
 
         (rows, n_raw), is_settled = self._drawing(window, transform, watch=watch)
@@ -168,10 +168,17 @@ class WindowReader:
                 self._kept.popitem(last=False)
         return self._kept[window.key]
 
-    def _raw(self, blocks: Iterable[Block], bad: _BadRows) -> Chunk:
-        chunks = []
+    def _raw(self, blocks: Iterable[Block], bad: _BadRows, *, decode: bool = False) -> Chunk:
+        """The rows of blocks.
+
+        Args:
+            decode: whether all columns will be wanted: then each chunk is made Python's at once, while it is in the
+                cache, and its memory is there for the next one.
+        """
+        chunks: list[Chunk] = []
         for block in blocks:
-            read = list(self._recipe.source.read(block, 0, bad.note_record if self._skips else None))
+            coming = self._recipe.source.read(block, 0, bad.note_record if self._skips else None)
+            read = [_decoded(chunk) for chunk in coming] if decode and self._recipe.reads_columns() else list(coming)
             n_rows = sum(map(len, read))
             if self._recipe.tells_rows and not self._skips and block.rows not in (None, n_rows):
                 raise RecordError(f"{describe_block(block)} must have {block.rows} rows, but has {n_rows}.")
@@ -271,6 +278,11 @@ class _BadRows:
         if number >= len(ends):
             return f"a row of {self._window.where()}"
         return f"row {place - (ends[number] - self.lengths[number])} of {describe_block(self._window.blocks[number])}"
+
+
+def _decoded(chunk: Chunk) -> Chunk:
+    columns = chunk.columns()
+    return ArrayRows(columns) if columns else chunk
 
 
 def _look() -> tuple[Any, ...]:
