@@ -151,3 +151,28 @@ def test_shuffled_tables_of_all_types(tmp_path, workers):
             seen.append(key)
     assert sorted(seen) == list(range(n))
     assert seen != list(range(n))
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_times_stay_numpys(tmp_path, output):
+    pa, pq, _ = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet", output))
+    times = np.arange(5).astype("datetime64[us]")
+    pq.write_table(pa.table({"id": range(5), "when": times}), tmp_path / "times.parquet")
+    loader = DataLoader(read_parquet(tmp_path / "times.parquet", rows="columns"), batch_size=5, output=output)
+    [batch] = loader
+    assert (batch["when"] == times).all()
+    assert type(batch["id"]).__module__.startswith(output)
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+def test_functions_may_write_to_arrays_in_rows(tmp_path, kind):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+
+    def add_one(row):
+        row["x"] += 1
+        return row
+
+    kind = pa.list_(pa.float32(), 2) if kind == "fixed" else pa.list_(pa.float32())
+    pq.write_table(pa.table({"x": pa.array([[1.0, 2.0]] * 4, kind)}), tmp_path / "lists.parquet")
+    loader = DataLoader(read_parquet(tmp_path / "lists.parquet").map(add_one), batch_size=4, output="numpy")
+    assert next(iter(loader))["x"].tolist() == [[2.0, 3.0]] * 4

@@ -165,3 +165,41 @@ def test_files_that_are_all_damaged_are_told(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(RecordError, match=r"x\.parquet is damaged"):
         list(DataLoader(read_parquet(tmp_path / "x.parquet"), on_error="skip"))
+
+
+@pytest.fixture
+def damaged_group(tmp_path):
+    """A Parquet file of four row groups, of which the third is damaged, and one that is whole."""
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    for name, start in (("a", 0), ("b", 400)):
+        table = pa.table({"id": range(start, start + 400)})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=100, use_dictionary=False)
+    path = tmp_path / "a.parquet"
+    place = pq.ParquetFile(path).metadata.row_group(2).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[place : place + 50] = b"\xff" * 50
+    path.write_bytes(content)
+    return tmp_path
+
+
+@skips
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_only_the_blocks_of_a_damaged_row_group_are_left_out(damaged_group, shuffled, workers):
+    stream = read_parquet(damaged_group, rows="columns", block_bytes=400)
+    stream = stream.shuffle() if shuffled else stream
+    with DataLoader(stream, batch_size=16, on_error="skip", seed=1, num_workers=workers, output="numpy") as loader:
+        rows = [n for batch in loader for n in batch["id"].tolist()]
+    assert sorted(rows) == [*range(200), *range(300, 800)]
+    assert (rows == sorted(rows)) is not shuffled
+    assert all("a.parquet, rows 2" in str(bad.key) for bad in loader.errors)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_rows_before_a_damaged_row_group_come_first(damaged_group, workers):
+    stream = read_parquet(damaged_group, rows="columns", block_bytes=400)
+    with DataLoader(stream, batch_size=16, num_workers=workers, output="numpy") as loader:
+        batches, rows = iter(loader), []
+        with pytest.raises(RecordError, match=r"a\.parquet"):
+            rows.extend(n for batch in batches for n in batch["id"].tolist())
+    assert rows == list(range(192))

@@ -247,15 +247,18 @@ def _count_workers() -> int:
 
 
 def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:
-    """Arrays become the framework's; lists, of strings and the like, stay lists."""
+    """Arrays become the framework's, but for those of times; lists, of strings and the like, stay lists."""
     return {
         name: column if type(column) is list else _convert_column(collator, column) for name, column in columns.items()
     }
 
 
 def _convert_column(collator: Collator, column: Any) -> Any:
-    if type(column) is np.ndarray and column.dtype.kind in "biuf":  # what nearly all are
-        return collator.framework.wrap(column)
+    if type(column) is np.ndarray:
+        if column.dtype.kind in "biuf":  # what nearly all are
+            return collator.framework.wrap(column)
+        if column.dtype.kind in "mM":  # which only NumPy has
+            return column
     return collator.convert(column)
 
 

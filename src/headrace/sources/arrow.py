@@ -43,7 +43,7 @@ class TableChunk:
     | strings, binary, anything else | str, bytes, `to_pylist()` | list | None |
 
     A list of integers or bools that has nulls inside is a Python list with None; in one of floats they are NaN. Arrays
-    may be read-only views of the table's memory.
+    of columns may be read-only views of the table's memory.
     """  # noqa: E501 (a table)
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -271,6 +271,7 @@ def _numeric_lists(lists: pa.Array) -> list[Any]:
 def _tensor_rows(tensors: pa.Array) -> list[Any]:
     """Tensors as arrays, null as None, and those with nulls inside as lists."""
     stacked, whole = _stack(tensors)
+    stacked = stacked if stacked.flags.writeable else stacked.copy()
     if whole.all():
         return list(stacked)
     lists = tensors.to_pylist()

@@ -38,7 +38,6 @@ class ParquetReader:
         self.process = os.getpid()
         self._file = pq.ParquetFile(file, pre_buffer=ahead, buffer_size=0 if ahead else _BUFFER_BYTES)
         self._columns = list(columns)
-        self._ahead = ahead
         metadata = self._file.metadata
         sizes = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         self._borders = list(itertools.accumulate(sizes, initial=0))
@@ -61,15 +60,10 @@ class ParquetReader:
 
     def _leads_to(self, row: int) -> bool:
         """Whether to read on is the way to a row: later in the same row group."""
-        return self._row == row < self._end or (
-            self._row <= row < self._end and self._group(self._row) == self._group(row)
-        )
+        return self._row <= row < self._end and self._group(self._row) == self._group(row)
 
     def _seek(self, start: int, stop: int, batch_rows: int) -> None:
-        first = self._group(start)
-        # To open row groups takes about as long as to read a megabyte: so those that may be wanted next are included,
-        # unless they would be fetched at once.
-        last = self._group(stop - 1) if self._ahead else len(self._borders) - 2
+        first, last = self._group(start), self._group(stop - 1)
         groups = range(first, last + 1)
         self._batches = self._file.iter_batches(batch_rows, groups, self._columns, use_threads=self._use_threads)
         self._row, self._end, self._held = self._borders[first], self._borders[last + 1], None

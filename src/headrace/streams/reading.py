@@ -177,14 +177,24 @@ class WindowReader:
         """
         chunks: list[Chunk] = []
         for block in blocks:
-            coming = self._recipe.source.read(block, 0, bad.note_record if self._skips else None)
-            read = [_decoded(chunk) for chunk in coming] if decode and self._recipe.reads_columns() else list(coming)
+            read = self._block(block, bad, decode=decode and self._recipe.reads_columns())
             n_rows = sum(map(len, read))
             if self._recipe.tells_rows and not self._skips and block.rows not in (None, n_rows):
                 raise RecordError(f"{describe_block(block)} must have {block.rows} rows, but has {n_rows}.")
             bad.lengths.append(n_rows)
             chunks += read
         return as_one(chunks)
+
+    def _block(self, block: Block, bad: _BadRows, *, decode: bool) -> list[Chunk]:
+        source = self._recipe.source
+        try:
+            chunks = source.read(block, 0, bad.note_record if self._skips else None)
+            return [_decoded(chunk) for chunk in chunks] if decode else list(chunks)
+        except Exception as error:
+            if not self._skips or isinstance(source, IterableSource):  # whose missing rows would look like its end
+                raise
+            bad.found.append((BadRow(describe_block(block)), error))
+            return []
 
     def _shuffled(self, rows: Chunk, window: Window, bad: _BadRows) -> Chunk:
         if not window.is_shuffled or not len(rows):
