@@ -201,12 +201,6 @@ def later_columns(rows: Chunk) -> list[tuple[dict[str, Any], int]]:
     ]
 
 
-def held_columns(rows: Chunk) -> dict[str, Any]:
-    """The columns, of which those of long values may not be made yet, but `Held`."""
-    held: dict[str, Any] = rows.held_columns() if hasattr(rows, "held_columns") else rows.columns()
-    return held
-
-
 def own_columns(columns: dict[str, Any], *, is_own: bool = False) -> dict[str, Any]:
     """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory.
 
