@@ -90,13 +90,16 @@ class BusyEngine(HandDrivenEngine):
     def _oldest_of_each_worker(self, numbers):
         return sorted({self._in_flight[number].lane: number for number in reversed(numbers)}.values())
 
+    def tasks(self):
+        return list(self._in_flight.values())
+
     def open_windows(self):
-        return {task.keys.share.window for task in self._in_flight.values()}
+        return {task.keys.share.window for task in self.tasks()}
 
 
-def run(source, engine, *, size, drop_last=False, place=(0, 0)):
+def run(source, engine, *, size, drop_last=False, place=(0, 0), finish=None):
     """The flow of some windows, its engine started, and its progress."""
-    recipe = Recipe(source, draws_in_collate=not isinstance(source, Texts))
+    recipe = Recipe(source, draws_in_collate=not isinstance(source, Texts), as_columns=finish is not None)
     job = Job(
         dataset=None,
         iterable=False,
@@ -117,6 +120,7 @@ def run(source, engine, *, size, drop_last=False, place=(0, 0)):
         size=size or 1,
         drop_last=drop_last,
         join=Worker(job).join,
+        finish=finish,
         place=place,
         known_rows=course.counts.known if course.loading.tells_rows else None,
     )
@@ -174,6 +178,51 @@ def test_any_order_of_completion_gives_the_batches_of_one_reader(
                 source(), BusyEngine(random.choice, workers), size=size, drop_last=drop_last, place=places[at]
             )
             assert list(rest) == seen[at + 1 :]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=12),
+    size=st.integers(1, 7),
+    drop_last=st.booleans(),
+    workers=st.integers(0, 3),
+    rows_at_once=st.sampled_from([1, 3, 8, 4096]),
+    random=st.randoms(use_true_random=False),
+)
+def test_columns_become_the_batches_of_one_reader(lengths, size, drop_last, workers, rows_at_once, random):
+    def begin(place=(0, 0)):
+        engine = BusyEngine(random.choice, workers) if workers else HandDrivenEngine(random.choice)
+        source = Told(numbered(lengths), lengths)
+        return run(source, engine, size=size, drop_last=drop_last, place=place, finish=lambda cut: cut["value"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_flow, "_ROWS_AT_ONCE", rows_at_once)
+        flow, progress = begin()
+        seen = [(batch, progress.place) for batch in flow]
+        assert [batch for batch, _ in seen] == batches_of(list(range(sum(lengths))), size, drop_last)
+        for at, (_, place) in enumerate(seen):
+            rest, _ = begin(place)
+            assert list(rest) == [batch for batch, _ in seen[at + 1 :]]
+
+
+def test_all_workers_have_something_to_do_at_once():
+    engine = BusyEngine(min, 3)
+    flow, _ = run(Told(numbered([3] * 9), [3] * 9), engine, size=3)
+    flow.submit_tasks()
+    windows = {task.keys.share.window.number: task.lane for task in engine.tasks()}
+    assert windows == {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2}
+
+
+@pytest.mark.parametrize(("n_bytes", "ahead"), [(0, 2), (8 << 20, 4), (9 << 20, 2)])
+def test_small_windows_are_read_further_ahead(n_bytes, ahead):
+    class Sized(Told):
+        def blocks(self):
+            return [replace(block, n_bytes=n_bytes) for block in super().blocks()]
+
+    engine = BusyEngine(min, 2)
+    flow, _ = run(Sized(numbered([3] * 20), [3] * 20), engine, size=3)
+    flow.submit_tasks()
+    assert len(engine.open_windows()) == ahead * 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

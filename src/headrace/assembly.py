@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -75,7 +75,7 @@ def promised_length(loader: DataLoader[Any]) -> PromisedLength | None:
 
 def make_flow(
     loader: DataLoader[Any],
-    keys: Iterator[Any],
+    keys: Iterable[Any],
     engine: Engine,
     progress: Progress,
     duplicates: DuplicateWatch | None,
@@ -87,7 +87,7 @@ def make_flow(
 
         return make_window_flow(loader, make_job(loader, progress, None), keys, engine, progress, tell_bad)
     return Flow(
-        keys,
+        iter(keys),
         engine,
         in_order=loader.in_order,
         takes_turns=loader.seed is None or loader._iterable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from headrace.window_flow import WindowFlow
 
 if TYPE_CHECKING:
     from headrace.loader import DataLoader
+    from headrace.streams.recipe import Ask
 
 
 def make_window_course(loader: DataLoader[Any]) -> WindowCourse:
@@ -58,8 +60,14 @@ def make_window_flow(
         account=_open_account(loader, course, shares, progress),
         timekeeper=loader._recorder.latest,
     )
-    shares.ask = flow.count_rows
+    shares.ask = _weakly(flow.count_rows, shares.ask)
     return flow
+
+
+def _weakly(ask: Ask, otherwise: Ask) -> Ask:
+    """Asks the loop as long as it is there: a cycle of references would keep workers alive that nobody wants."""
+    method = weakref.WeakMethod(ask)
+    return lambda requests: (method() or otherwise)(requests)
 
 
 def _open_account(loader: DataLoader[Any], course: WindowCourse, shares: Any, progress: Progress) -> RowAccount | None:

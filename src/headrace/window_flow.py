@@ -3,40 +3,43 @@
 A worker reads a window, transforms its rows, and tells how many there are, unless the source has told. From the sum of
 all windows before, it is known then where the borders of the batches fall. The worker makes all batches that lie within
 its window; the few rows before the first border and after the last one are sent as they are, and joined here with those
-of the neighbours. So what it has sent can be given out at once, in the order in which it was asked for.
+of the neighbours. So what it has sent can be given out at once, in the order in which it was asked for. Of columns to
+which nothing is done, the loop makes all batches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
+from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, opened
 from headrace.base.progress import Progress
 from headrace.engines.engine import Engine, Timekeeper
 from headrace.sources.source import Chunk
-from headrace.streams.borders import BatchBorders
+from headrace.streams.borders import BatchBorders, Borders, ColumnBorders
+from headrace.streams.column_parts import ColumnCutter
 from headrace.streams.messages import (
     Counted,
     CountRows,
     CutBatches,
     JoinBatch,
     ReadWindow,
+    SendColumns,
     SendRows,
     Span,
     WindowRead,
 )
-from headrace.streams.open_window import LOST, Account, Due, OpenWindow, RestRows
+from headrace.streams.open_window import LOST, Account, Due, OpenWindow, RestRows, may_open_more
 from headrace.streams.windows import Share
 from headrace.window_tasks import WindowTasks
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
 _BYTES_AT_ONCE = 2 << 20  # that the loop itself reads before it gives them out: while they are in the cache
 _BYTES_SENT_AT_ONCE = 8 << 20  # by a worker
-_WINDOWS_AHEAD = 2  # per worker
 
 
 class WindowFlow:
@@ -55,7 +58,7 @@ class WindowFlow:
         known_rows: tells how many rows a window will have, if that is known: then batches are asked for without waiting
             until it is read.
         join: makes a batch of the rows of several windows, given the epoch and the number of the batch.
-        finish: makes a batch of columns that were only read; None if all batches come as they are to be.
+        finish: makes a batch of columns; None if workers make them.
         tell_bad: hears of rows that were left out.
         account: hears of every batch.
         timekeeper: hears of the tasks that were timed.
@@ -63,7 +66,7 @@ class WindowFlow:
 
     def __init__(
         self,
-        windows: Iterator[Share],
+        windows: Iterable[Share],
         engine: Engine,
         progress: Progress,
         *,
@@ -80,7 +83,7 @@ class WindowFlow:
         account: Account | None = None,
         timekeeper: Timekeeper | None = None,
     ) -> None:
-        self._windows = windows
+        self._windows = iter(windows)
         self._engine = engine
         self._progress = progress
         self._row_length = row_length
@@ -88,7 +91,7 @@ class WindowFlow:
         self._drop_last = drop_last
         self._drops_rest = drops_rest
         self._join = join
-        self._finish = finish
+        self._cutter = None if finish is None else ColumnCutter(size, finish)
         self._next_index, self._next_first = place
         self._known_rows = known_rows
         self._note_rows = note_rows
@@ -97,13 +100,14 @@ class WindowFlow:
         self._timekeeper = timekeeper
         self._open: deque[OpenWindow] = deque()
         self._tasks = WindowTasks(engine)
-        self._borders = BatchBorders(self._size, progress.batches)
+        self._borders: Borders = BatchBorders(self._size, progress.batches) if finish is None else ColumnBorders()
         self._n_due = progress.batches  # batches that have arrived
         self._rest = RestRows()  # and rows for the next one
         self._due: deque[Due] = deque()
         self._batches: Iterator[Any] = iter(())  # of what was due last; some may be `LOST`
         self._places: Iterator[tuple[int, int]] = iter(())
         self._spans: Iterator[tuple[Span, ...]] = iter(())
+        self._where: Callable[[], str] | None = None  # they are made of, if that is done here
         self._untold: tuple[BadSample, ...] = ()
         self._error: Exception | None = None
         self._windows_ended = False
@@ -133,7 +137,9 @@ class WindowFlow:
                         self._account.give(self.latest, next(self._spans), is_lost=batch is LOST)
                     if batch is not LOST:
                         return batch
-            except BaseException:
+            except BaseException as error:
+                if self._where is not None and isinstance(error, Exception):
+                    add_note(error, f"in {self._where()}")
                 self.abandon()  # the batches that were to come next are gone
                 raise
             if not self._go_on():
@@ -148,7 +154,8 @@ class WindowFlow:
                 self._tell(self._untold)
                 return False
             due = self._due.popleft()
-            self._batches, self._places, self._spans = due.batches(self._finish), due.places, due.spans
+            self._batches, self._places, self._spans = due.batches(self._cutter), due.places, due.spans
+            self._where = due.where
             self._tell(due.bad)
         except BaseException:
             self.abandon()  # what is left does not fit together any more
@@ -180,16 +187,14 @@ class WindowFlow:
 
     def submit_tasks(self) -> None:
         """Open as many windows as may be open."""
-        most = _WINDOWS_AHEAD * self._engine.workers if self._engine.works_ahead else 1
-        if len(self._open) >= most:
-            return
-        while len(self._open) < most and not self._windows_ended:
+        n_ahead = self._engine.workers if self._engine.works_ahead else 0
+        while may_open_more(self._open, n_ahead) and not self._windows_ended:
             share = next(self._windows, None)
             if share is None:
                 self._windows_ended = True
                 break
             self._open_window(share)
-        self._cut_windows()
+            self._cut_windows()  # so that it counts for who is idlest
 
     def _open_window(self, share: Share) -> None:
         window = OpenWindow(share, self._next_index, self._tasks.idlest(), self._next_first)
@@ -271,11 +276,11 @@ class WindowFlow:
 
     def _rows_at_once(self, window: OpenWindow) -> int:
         """How many rows, or tokens, are answered at a time."""
-        n_bytes = sum(block.n_bytes for block in window.share.window.blocks)
+        n_bytes = window.share.window.n_bytes
         if not window.is_told or not n_bytes:
             return _ROWS_AT_ONCE * self._row_length
         n_rows = (_BYTES_SENT_AT_ONCE if self._engine.works_ahead else _BYTES_AT_ONCE) * (window.n_rows or 1) // n_bytes
-        return min(n_rows, _ROWS_AT_ONCE) if self._finish is None else n_rows
+        return min(n_rows, _ROWS_AT_ONCE) if self._cutter is None else n_rows
 
     def _collect(self) -> None:
         """Take what has arrived, in order; an error comes after all batches before it."""
@@ -301,6 +306,8 @@ class WindowFlow:
                 ends = range(start + size, stop + 1, size)
                 spans = ((Span(share, end - size, end),) for end in ends)
                 self._put(outcome, len(ends), zip(repeat(window.index), ends), spans)
+            case SendColumns():
+                self._take_columns(window.index, request, outcome)
             case SendRows(share, start, stop) if start < stop:
                 self._rest.add(Span(share, start, stop), self._value(opened(outcome)))
                 if len(self._rest) == self._size:
@@ -310,9 +317,22 @@ class WindowFlow:
                 self._value(outcome)
                 self._untold = untold if window.first else self._untold  # what is bad was told in another life
 
+    def _take_columns(self, index: int, request: SendColumns, outcome: Outcome) -> None:
+        share, start, stop = request.share, request.start, request.stop
+        ends = range(start + self._size - len(self._rest), stop + 1, self._size)
+        spans: list[tuple[Span, ...]] = [(Span(share, end - self._size, end),) for end in ends]
+        if spans:
+            spans[0] = (*self._rest.take()[0], Span(share, start, ends[0]))
+        left = ends[-1] if ends else start
+        if left < stop:
+            self._rest.add(Span(share, left, stop), None)
+        self._put(outcome, len(ends), zip(repeat(index), ends), iter(spans), request.where)
+
     def _make_joined(self, place: tuple[int, int]) -> None:
         spans, rows = self._rest.take()
-        if rows is not None:
+        if self._cutter is not None:
+            outcome: Outcome = Finished(-1, [self._cutter.rest()])
+        elif rows is not None:
             outcome = self._join(rows, self._progress.epoch, self._n_due)
             if isinstance(outcome, Finished):
                 outcome = outcome._replace(batch=[outcome.batch])
@@ -321,11 +341,18 @@ class WindowFlow:
         self._put(outcome, 1, iter((place,)), iter((spans,)))
 
     def _put(
-        self, outcome: Outcome, n: int, places: Iterator[tuple[int, int]], spans: Iterator[tuple[Span, ...]]
+        self,
+        outcome: Outcome,
+        n: int,
+        places: Iterator[tuple[int, int]],
+        spans: Iterator[tuple[Span, ...]],
+        where: Callable[[], str] | None = None,
     ) -> None:
         if isinstance(outcome, Failed):
+            if where is not None:
+                add_note(outcome.error, f"in {where()}")
             raise outcome.error
-        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad)))
+        self._due.append(Due(outcome, n, places, spans, (*self._untold, *outcome.bad), where))
         self._n_due, self._untold = self._n_due + n, ()
 
     def _make_last(self) -> None:
@@ -335,6 +362,8 @@ class WindowFlow:
         if self._drops_rest:
             self._rest.shorten(len(self._rest) % self._row_length)
         if len(self._rest):
+            if self._timekeeper is not None:
+                self._timekeeper.ends_short((self._size - len(self._rest)) // self._row_length)
             self._make_joined((self._next_index, 0))
 
     def _value(self, outcome: Outcome) -> Any:

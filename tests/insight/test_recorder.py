@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from headrace import DataLoader, read_text
 from headrace.base.messages import Place, PlacedKeys, Pull, Task
 from headrace.insight.figures import Setup, figures_of
 from headrace.insight.recorder import Recorder
@@ -175,3 +176,43 @@ def test_switched_off_nothing_is_recorded():
     recorder.is_on = False
     assert recorder.begin(0) is None
     assert recorder.totals().runs == 0
+
+
+def test_workers_are_told_of_as_if_all_batches_had_been_timed(monkeypatch):
+    clock, recorder = use_clock(monkeypatch), Recorder()
+    loop = Loop(recorder, clock)
+    for number in range(40):
+        if number < 10:
+            loop.make(number, number % 2, span_of(clock.now / MS, 3, cpu=MS))
+        loop.turn(number, 3, 1)
+    totals = recorder.totals()
+    assert {number: (worker.batches, worker.busy_ns) for number, worker in totals.workers.items()} == {
+        0: (20, 60 * MS),
+        1: (20, 60 * MS),
+    }
+    figures = figures_of(recorder)
+    assert (figures.fetch, figures.cpu) == pytest.approx((0.003, 1 / 3))
+
+
+def test_the_samples_of_a_stream_are_counted_though_few_windows_are_timed(monkeypatch):
+    clock, recorder = use_clock(monkeypatch), Recorder()
+    loop = Loop(recorder, clock, size=8)
+    loop.run.made(Task(0, "window 0", 0), span_of(0, 4), 32)
+    for number in range(20):
+        loop.turn(number, 1, 1)
+    loop.run.ends_short(5)
+    totals = recorder.totals()
+    assert (totals.batches, totals.samples) == (20, 155)
+    worker = totals.workers[0]
+    assert (worker.batches, worker.samples, worker.busy_ns) == (19, 155, 19.375 * MS)
+    assert figures_of(recorder).fetch == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(("drop_last", "samples"), [(False, 1000), (True, 992)])
+def test_the_last_batch_of_a_stream_may_be_short(tmp_path, drop_last, samples):
+    path = tmp_path / "lines.txt"
+    path.write_text("a line\n" * 1000)
+    loader = DataLoader(read_text(path, block_bytes=100), batch_size=32, drop_last=drop_last)
+    for _ in loader:
+        pass
+    assert loader.stats()["samples"] == samples

@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 
-from headrace.base.errors import MissingExtraError
+from headrace.base.errors import MissingExtraError, RecordError
 from headrace.base.later_column import made
 
 pa = pytest.importorskip("pyarrow")
 
-from headrace.sources.arrow import TableChunk  # noqa: E402 (needs pyarrow)
+from headrace.sources.arrow import TableChunk, column_values  # noqa: E402 (needs pyarrow)
 
 PAIR = pa.list_(pa.int32(), 2)
 
@@ -212,7 +212,7 @@ def test_long_values_are_sent_without_those_around_them(kind):
         later = chunk.slice(start, stop).later_columns()
         buffers = []
         stream = pickle.dumps(later, 5, buffer_callback=buffers.append)
-        [memory] = [buffer.raw() for buffer in buffers if buffer.raw().nbytes > 8 * 12]
+        [memory] = [buffer.raw() for buffer in buffers if buffer.raw().nbytes > 8 * 13]
         assert memory.nbytes == sum(map(len, LONG[start:stop]))
         sent = pickle.loads(stream, buffers=buffers)
         assert made(sent["x"]) == LONG[start:stop] == made(later["x"])
@@ -247,6 +247,51 @@ def test_columns_are_the_same_when_they_are_made_later_and_elsewhere(values, kin
             assert repr(list(made(same))) == repr(list(column))
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_long_values_are_put_into_memory_of_others(kind):
+    column = TableChunk(pa.record_batch({"x": pa.array(LONG, kind)})).slice(2, 9).later_columns()["x"]
+    places = []
+
+    def allocate(shape, dtype):
+        places.append(np.empty(shape, dtype))
+        return places[-1]
+
+    placed = column.placed(allocate)
+    assert placed.made() == LONG[2:9]
+    buffers = []
+    pickle.dumps(placed, 5, buffer_callback=buffers.append)
+    [place] = places
+    addresses = [np.frombuffer(buffer.raw(), np.uint8).ctypes.data for buffer in buffers]
+    assert place.ctypes.data in addresses  # it is not copied again
+    place[:] = 0
+    assert placed.made() == [bytes(len(value)) for value in LONG[2:9]]
+
+
+def test_long_values_of_several_columns_are_picked_later():
+    values = [bytes([i]) * (600 + i) for i in range(12)]
+    parts = [TableChunk(pa.record_batch({"x": values[i : i + 4]})).later_columns()["x"] for i in (0, 4, 8)]
+    picked = parts[0].pick(parts[1:], np.array([11, 0, 5, 5]))
+    assert picked.made() == [values[11], values[0], values[5], values[5]]
+
+
+@pytest.mark.parametrize(
+    "other", [pa.array(LONG, pa.large_binary()), pa.array([*LONG, None]), pa.array([b"short"] * 9)], ids=str
+)
+def test_columns_that_differ_are_made_to_be_picked(other):
+    first, second = (TableChunk(pa.record_batch({"x": x})).later_columns()["x"] for x in (pa.array(LONG), other))
+    assert first.pick([second], np.array([0])) is None
+
+
 def test_columns_that_several_slices_see_cannot_be_written_to():
     chunk = TableChunk(pa.record_batch({"x": [True, False], "y": [1.5, None]}))
     assert not any(column.flags.writeable for column in chunk.columns().values())
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_strings_that_are_none_are_told_of(kind):
+    values = pa.array(
+        [b"good", b"bad \xe9" + b"x" * 5000, None], pa.binary() if kind == pa.string() else pa.large_binary()
+    )
+    array = pa.Array.from_buffers(kind, 3, values.buffers())
+    with pytest.raises(RecordError, match=r"^A string is not UTF-8: invalid continuation byte, 0xe9 at 4\.$"):
+        column_values(array)

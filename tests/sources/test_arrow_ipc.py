@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -128,3 +129,28 @@ def test_what_it_tells(tmp_path):
         "rows": 3,
         "columns": {"id": "int64", "text": "string"},
     }
+
+
+@pytest.mark.parametrize("change", ["cut off", "rewritten"])
+def test_files_that_change_while_they_are_read_are_noticed(tmp_path, change):
+    """Mapped into memory, they would end the process, or give rows of both."""
+    path = tmp_path / "rows.arrow"
+
+    def write(value):
+        table = pa.table({"x": [value * 10_000] * 300})
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=100)
+
+    write("a")
+    source = ArrowSource(str(path))
+    [block] = source.blocks()
+    chunks = source.read(block)
+    first = next(chunks)
+    if change == "cut off":
+        os.truncate(path, 1000)
+    else:
+        time.sleep(0.02)  # longer than the clock of the file system ticks
+        write("b")
+    assert {row["x"][0] for row in first.rows()} == {"a"}
+    with pytest.raises((RecordError, ChangedFileError)):
+        list(chunks)

@@ -246,3 +246,46 @@ def test_a_file_that_was_replaced_is_noticed_by_a_reader_that_is_used_again(tmp_
         os.utime(path, (1, 1))
     with pytest.raises(ChangedFileError, match=r"x\.parquet"):
         all_rows(source)
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=8),
+    bad=st.integers(0, 7),
+)
+def test_only_the_rows_that_are_damaged_cannot_be_read(tmp_path_factory, sizes, bad):
+    path = tmp_path_factory.mktemp("damaged") / "rows.parquet"
+    starts = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    with pq.ParquetWriter(path, pa.schema([("x", pa.int64())]), use_dictionary=False) as writer:
+        for start, size in zip(starts, sizes, strict=False):
+            writer.write_table(pa.table({"x": range(start, start + size)}))
+    bad %= len(sizes)
+    column = pq.ParquetFile(path).metadata.row_group(bad).column(0)
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset : column.data_page_offset + column.total_compressed_size] = b"\xff" * (
+        column.total_compressed_size
+    )
+    path.write_bytes(content)
+    source = ParquetSource(str(path), block_bytes=1)
+    for block in source.blocks():
+        for _ in range(2):
+            if starts[bad] <= block.start < starts[bad + 1]:
+                with pytest.raises(RecordError, match="damaged"):
+                    rows_of(source, block)
+            else:
+                assert [row["x"] for row in rows_of(source, block)] == list(range(block.start, block.stop))
+
+
+def test_names_that_several_columns_have_are_refused(tmp_path):
+    table = pa.table([[1, 2], [3, 4], [5, 6]], names=["a", "b", "a"])
+    pq.write_table(table, tmp_path / "rows.parquet")
+    path = str(tmp_path / "rows.parquet")
+    for columns in (None, ["a"]):
+        with pytest.raises(ValueError, match=r"rows.parquet' has several columns called \['a'\]"):
+            ParquetSource(path, columns=columns).blocks()
+    assert all_rows(ParquetSource(path, columns=["b"])) == [{"b": 3}, {"b": 4}]
+
+
+def test_no_columns_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one column"):
+        ParquetSource(str(tmp_path), columns=[])

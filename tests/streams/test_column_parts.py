@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.later_column import LaterColumn
-from headrace.streams.column_parts import ColumnParts
+from headrace.streams.column_parts import ColumnCutter, ColumnParts
 
 
 class Words(LaterColumn):
@@ -42,15 +43,23 @@ def sent(parts):
     return pickle.loads(pickle.dumps(parts, 5))
 
 
-@given(lengths=st.lists(st.integers(0, 9), max_size=8), size=st.integers(1, 12), is_sent=st.booleans())
-def test_batches_are_cut_across_parts(lengths, size, is_sent):
-    n_rows = sum(lengths) - sum(lengths) % size
-    while sum(lengths) > n_rows:  # the loop asks for whole batches only
-        lengths[-1] -= min(lengths[-1], sum(lengths) - n_rows)
-        lengths = lengths if lengths[-1] else lengths[:-1]
-    parts = ColumnParts(parts_of(lengths), size)
-    batches = list((sent(parts) if is_sent else parts).batches(dict))
-    expected = [list(range(start, start + size)) for start in range(0, n_rows, size)]
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=8),
+    size=st.integers(1, 12),
+    borders=st.sets(st.integers(0, 8)),
+    is_sent=st.booleans(),
+)
+def test_batches_are_cut_across_parts_and_messages(lengths, size, borders, is_sent):
+    parts, cutter, batches = parts_of(lengths), ColumnCutter(size, dict), []
+    borders = sorted({0, len(parts)} | {border for border in borders if border < len(parts)})
+    for start, stop in itertools.pairwise(borders):
+        columns = ColumnParts(parts[start:stop])
+        batches += cutter.batches(sent(columns) if is_sent else columns)
+    n_rows = sum(lengths)
+    assert len(batches) == n_rows // size
+    if n_rows % size:
+        batches.append(cutter.rest())
+    expected = [list(range(start, min(start + size, n_rows))) for start in range(0, n_rows, size)]
     assert [batch["n"].tolist() for batch in batches] == expected
     assert [batch["l"] for batch in batches] == expected
     assert [batch["w"] for batch in batches] == [[str(number) for number in batch] for batch in expected]
@@ -61,8 +70,8 @@ def test_nobody_else_sees_the_arrays_of_a_batch(is_sent):
     parts = parts_of([5, 3])
     parts[0][0]["n"].flags.writeable = False
     before = [part["n"].tolist() for part, _ in parts]
-    cut = ColumnParts(parts, 2)
-    for number, batch in enumerate((sent(cut) if is_sent else cut).batches(dict)):
+    columns = ColumnParts(parts)
+    for number, batch in enumerate(ColumnCutter(2, dict).batches(sent(columns) if is_sent else columns)):
         assert batch["n"].tolist() == [2 * number, 2 * number + 1]
         batch["n"] += 100
     assert [part["n"].tolist() for part, _ in parts] == before
@@ -70,7 +79,7 @@ def test_nobody_else_sees_the_arrays_of_a_batch(is_sent):
 
 def test_batches_are_made_as_they_are_taken():
     finished = []
-    batches = ColumnParts(parts_of([6]), 2).batches(lambda columns: finished.append(columns["l"]))
+    batches = ColumnCutter(2, lambda columns: finished.append(columns["l"])).batches(ColumnParts(parts_of([6])))
     assert finished == []
     next(batches)
     assert finished == [[0, 1]]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import DataLoader, read_csv, read_jsonl, read_parquet
+from headrace.streams import windows
 from tests.streams.tables import csv_columns
 
 RAGGED = [{"a": 1}, {"a": 2, "b": 3}, {"a": 4, "b": 5}, {"b": 6}]
@@ -125,15 +126,20 @@ def test_functions_may_write_to_columns(tmp_path, shuffled):
         assert sorted(n for batch in loader for n in batch["id"].tolist()) == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_shuffled_tables_of_all_types(tmp_path, workers):
+def test_shuffled_tables_of_all_types(tmp_path, workers, whole, monkeypatch):
     pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    monkeypatch.setattr(windows, "_MOST_GIVEN_WHOLE", 1 << 20 if whole else 0)
     n = 60
     columns = {
         "id": pa.array(range(n)),
         "maybe": pa.array([None if i % 5 == 0 else i for i in range(n)]),
         "text": pa.array([f"text {i}" for i in range(n)]),
         "long": pa.array([bytes([i]) * 700 for i in range(n)], pa.large_binary()),
+        "essay": pa.array([f"\N{SNOWMAN} {i} " * 400 for i in range(n)]),
+        "seldom long": pa.array(["x" * (5000 if i == 3 else i) for i in range(n)]),
+        "gone": pa.array([None if i == 30 else bytes(600 + i) for i in range(n)]),
         "kind": pa.array([f"kind {i % 3}" for i in range(n)]).dictionary_encode(),
         "tokens": pa.array([[i] * (i % 4) for i in range(n)]),
         "pair": pa.array([[i, i + 1] for i in range(n)], pa.list_(pa.int32(), 2)),
@@ -151,6 +157,36 @@ def test_shuffled_tables_of_all_types(tmp_path, workers):
             seen.append(key)
     assert sorted(seen) == list(range(n))
     assert seen != list(range(n))
+
+
+def test_shuffled_long_values_go_on_at_any_batch_and_on_any_rank(tmp_path):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    table = pa.table({"id": range(90), "long": [f"{i} " * 300 for i in range(90)]})
+    pq.write_table(table, tmp_path / "long.parquet", row_group_size=5)
+
+    def make(workers, shard=None):
+        stream = read_parquet(tmp_path / "long.parquet", rows="columns", block_bytes=4000).shuffle(4)
+        return DataLoader(stream, batch_size=8, seed=1, num_workers=workers, output="numpy", shard=shard)
+
+    def seen(loader):
+        batches = [(batch["id"].tolist(), batch["long"]) for batch in loader]
+        assert all(long == [f"{i} " * 300 for i in ids] for ids, long in batches)
+        return [ids for ids, _ in batches]
+
+    expected = seen(make(0))
+    assert sorted(row for ids in expected for row in ids) == list(range(90))
+    first = make(2)
+    batches = iter(first)
+    for at in range(5):
+        next(batches)
+        state = first.state_dict()
+        for workers in (0, 2):
+            resumed = make(workers)
+            resumed.load_state_dict(state)
+            assert seen(resumed) == expected[at + 1 :]
+    for workers in (0, 2):
+        of_ranks = [seen(make(workers, (rank, 2))) for rank in range(2)]
+        assert sorted(row for batches in of_ranks for ids in batches for row in ids) == list(range(90))
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])

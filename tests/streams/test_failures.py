@@ -203,3 +203,18 @@ def test_the_rows_before_a_damaged_row_group_come_first(damaged_group, workers):
         with pytest.raises(RecordError, match=r"a\.parquet"):
             rows.extend(n for batch in batches for n in batch["id"].tolist())
     assert rows == list(range(192))
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("length", [10, 1000])
+def test_strings_that_are_none_are_told_with_their_file(tmp_path, workers, shuffled, length):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    values = pa.array([b"x" * length] * 5 + [b"\xff" * length] + [b"x" * length] * 4)
+    pq.write_table(pa.table({"x": pa.Array.from_buffers(pa.string(), 10, values.buffers())}), tmp_path / "bad.parquet")
+    stream = read_parquet(tmp_path / "bad.parquet", rows="columns")
+    loader = DataLoader(stream.shuffle() if shuffled else stream, batch_size=2, num_workers=workers)
+    with pytest.raises(RecordError, match="A string is not UTF-8") as caught:
+        list(loader)
+    told = "".join([*getattr(caught.value, "__notes__", []), str(caught.value.__cause__)])
+    assert "bad.parquet" in told

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, IterableDataset, Stream
+from headrace.sources.source import Block
+from headrace.streams.iterables import HandedBlock
 
 WORKERS = [("processes", 0), ("threads", 1), ("threads", 2)]
 SHARDS = ["stride", "dispatch"]
@@ -216,3 +219,9 @@ def test_an_error_of_the_iterable_is_raised():
 def test_what_can_not_be_a_stream_is_refused(arguments, error, text):
     with pytest.raises(error, match=text):
         Stream.from_iterable(**arguments)
+
+
+@pytest.mark.parametrize("block", [Block("file", 1, None, n_bytes=5), HandedBlock("rows", 0, 2, 2, handed=("a", "b"))])
+def test_blocks_are_sent_whole(block):
+    sent = pickle.loads(pickle.dumps(block))
+    assert (type(sent), repr(sent)) == (type(block), repr(block))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
 import tempfile
+import time
+import weakref
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import DataLoader
+from headrace import DataLoader, read_csv
 from tests.streams.tables import ALL_FORMATS, OF_COLUMNS, OF_ROWS, apply_steps, expected_rows, jsonl, text
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 3 workers")
@@ -203,3 +208,47 @@ def test_processes_give_what_threads_give(files, block, steps, cut, at, workers)
 
         assert epochs_of(make("processes")) == epochs_of(make())
         check_resume(make, at, engine="processes")
+
+
+@contextmanager
+def without_garbage_collection():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("rows", ["dicts", "columns"])
+@pytest.mark.parametrize("n_batches", [1, 1000])
+def test_workers_end_with_the_loop_that_broke_off(tmp_path, rows, n_batches):
+    (tmp_path / "table.csv").write_text("id,word\n" + "".join(f"{i},word {i}\n" for i in range(2000)))
+    with without_garbage_collection():
+        loader = DataLoader(read_csv(tmp_path / "table.csv", rows=rows, block_bytes=1000), batch_size=4, num_workers=2)
+        for number, _ in enumerate(loader):
+            if number == n_batches:
+                break
+        until = time.monotonic() + 20
+        while multiprocessing.active_children() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("workers", [("threads", 1), ("processes", 0)])
+def test_data_is_freed_with_the_loader(tmp_path, breaks, workers):
+    (tmp_path / "table.csv").write_text("id,word\n" + "".join(f"{i},word {i}\n" for i in range(200)))
+    with without_garbage_collection():
+        stream = read_csv(tmp_path / "table.csv", block_bytes=1000).shuffle(2)
+        source = weakref.ref(stream.recipe.source)
+        loader = make_loader(stream, Cut(4, False), *workers)
+        for _ in loader:
+            if breaks:
+                break
+        loader.close()
+        del loader, stream, _
+        until = time.monotonic() + 20  # a worker thread may take a moment
+        while source() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert source() is None

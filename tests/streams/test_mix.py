@@ -226,3 +226,38 @@ def test_streams_that_are_never_heard_end_nothing():
 def test_streams_come_as_a_list_and_weights_as_numbers(streams, weights):
     with pytest.raises(TypeError, match=r"list of streams|must be numbers"):
         mix(streams, weights)
+
+
+@pytest.mark.parametrize("bad_blocks", [{0}, {1}, {3}, {1, 2}, {0, 3}])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_windows_of_bad_rows_only_are_told_of(bad_blocks, workers):
+    def check(row):
+        if row[0] == "a" and row[1] // 5 in bad_blocks:
+            raise ValueError(row)
+        return row
+
+    engine, n = workers
+    mixed = mix([labelled("a", 20, 5).map(check), labelled("b", 20, 5)], stop="all")
+    loader = DataLoader(mixed, 4, collate_fn=list, on_error="skip", num_workers=n, engine=engine, seed=0)
+    with pytest.warns(UserWarning, match="left out"):
+        given_rows = [row for batch in loader for row in batch]
+    bad = [("a", i) for i in range(20) if i // 5 in bad_blocks]
+    assert Counter(given_rows) + Counter(bad) == Counter([(name, i) for name in "ab" for i in range(20)])
+    assert Counter(repr(row) in error.error for row in bad for error in loader.errors)[True] == len(bad)
+    assert len(loader.errors) == len(bad)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_files_that_cannot_be_looked_into_are_left_out_and_told_of(tmp_path, workers):
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    for i in range(4):
+        pq.write_table(pa.table({"x": range(10 * i, 10 * i + 10)}), tmp_path / f"{i}.parquet")
+    damaged = tmp_path / "1.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    streams = [headrace.read_parquet([tmp_path / f"{i}.parquet" for i in files]) for files in ([0, 1], [2, 3])]
+    engine, n = workers
+    loader = DataLoader(mix(streams, stop="all"), 4, on_error="skip", num_workers=n, engine=engine, seed=0)
+    with pytest.warns(UserWarning, match="left out"):
+        assert sorted(int(x) for batch in loader for x in batch["x"]) == [*range(10), *range(20, 40)]
+    [error] = loader.errors
+    assert "1.parquet is damaged" in error.error

@@ -121,3 +121,15 @@ def test_other_rows_than_should_come(n_rows, problem):
     rows.slice(0, 3)
     with pytest.raises(RecordError, match=f"here must have {n_rows} rows, but {problem}"):
         rows.slice(3, n_rows)
+
+
+def test_tensors_beside_others_stay_arrays():
+    tensors, others = np.ones((2, 3), np.float32), [None, np.zeros(3, np.float32)]
+    joined = ArrayRows.joined([{"x": tensors}, {"x": others}]).columns()["x"]
+    assert [None if row is None else (row.dtype, row.tolist()) for row in joined] == [
+        (np.float32, [1.0] * 3),
+        (np.float32, [1.0] * 3),
+        None,
+        (np.float32, [0.0] * 3),
+    ]
+    assert ArrayRows.joined([{"x": np.arange(2)}, {"x": [None]}]).columns() == {"x": [0, 1, None]}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.later_column import Columns, LaterColumn, made
 from headrace.transport.lists import pack_lists
 from headrace.transport.pickling import BATCH, encode, read_header, seal
 from tests.transport.test_arena import Pair
@@ -118,3 +119,28 @@ def test_a_string_that_comes_often_is_sent_once():
         message = encode(7, BATCH, pack_lists([text] * 100, pair.worker.allocate), pair.worker)
         assert sum(len(part) for part in message) < 2 * 10**5
         assert through_arena([text] * 100, pair) == [text] * 100
+
+
+class Fields(Columns):
+    """Columns by name."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def packed(self, pack):
+        return Fields(**{name: pack(column) for name, column in self.columns.items()})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[f"word {i}" for i in range(40)], [bytes(1000)] * 40, [b"x"] * 40, ["x", None] * 20, np.arange(3)],
+    ids=str,
+)
+def test_columns_are_unpacked_when_they_are_wanted(column):
+    before = list(column)
+    sent = through(Fields(column=column)).columns["column"]
+    assert len(sent) == len(before)
+    assert list(made(sent[2:30])) == before[2:30]
+    assert list(made(sent)) == before
+    is_packed = isinstance(column, list) and None not in column
+    assert isinstance(sent, LaterColumn) == is_packed

@@ -120,3 +120,9 @@ class WorkerStartError(WorkerError):
 
 class WorkerTimeoutError(WorkerError):
     """No batch came within `timeout` seconds."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a line to what is printed of an error; as its own `add_note` does, which Python 3.10 has not."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    error.__notes__ = [*notes, note]  # type: ignore[attr-defined,unused-ignore]

@@ -114,3 +114,6 @@ class Timekeeper(Protocol):
         Args:
             count: of how many samples, if the keys and the worker do not tell.
         """
+
+    def ends_short(self, missing: int) -> None:
+        """The last batch of a stream has fewer rows than the others, by so many."""

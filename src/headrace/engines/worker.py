@@ -128,7 +128,7 @@ class Worker:
     def _make_window_fetcher(self, collate: Callable[[Any], Any]) -> Fetcher:
         from headrace.streams.fetch import WindowFetcher
 
-        job = self._job
+        job, framework = self._job, self._framework
         is_apart = self._number is not None and self._kind == "process"
         if job.recipe.as_columns and job.collate_fn is None:
             collate = self.finish_columns
@@ -138,7 +138,7 @@ class Worker:
             collate,
             is_single=not job.batched,
             is_apart=is_apart,
-            cuts_later=job.cuts_later,
+            allocate=framework.allocate if framework is not None and is_apart and job.cuts_later else None,
             randomness=randomness,
             on_bad=self._note_bad if job.skip_errors else None,
         )

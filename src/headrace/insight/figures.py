@@ -66,8 +66,8 @@ class Figures:
     prepare: float = 0.0
     receive: float = 0.0
     cpu: float = 0.0
-    ready: float = 0.0
-    ahead: float = 0.0
+    ready: float | None = None
+    ahead: float | None = None
     stalls: float = 0.0
     n_bytes: float = 0.0
 
@@ -131,13 +131,18 @@ def _per_turn(totals: Totals) -> dict[str, float]:
     return {name: _ratio(ns * _S, totals.turns) for name, ns in sums.items()}
 
 
-def _readiness(turns: Sequence[Turn], work: Sequence[Work]) -> tuple[float, float, float]:
-    """The share of batches that were ready, how many were, and the seconds until a ready one was there."""
+def _readiness(turns: Sequence[Turn], work: Sequence[Work]) -> tuple[float | None, float | None, float]:
+    """The share of batches that were ready, how many were, and the seconds until a ready one was there.
+
+    Of streams it is not known: what workers make there are windows.
+    """
     packed = {(made.epoch, made.number): made.span.packed for made in work}
     known = [turn for turn in turns if (turn.epoch, turn.number) in packed]
     ahead = [_ahead(turn, packed) for turn in known]
     receive = [turn.arrived - max(turn.asked, packed[turn.epoch, turn.number]) for turn in known]
     n = len(known)
+    if not n:
+        return None, None, 0.0
     return _ratio(sum(map(bool, ahead)), n), _ratio(sum(ahead), n), _ratio(sum(receive) * _S, n)
 
 

@@ -185,18 +185,28 @@ class Run:
         self._pace = Pace(_TURN_COST_NS)
         self._begun = self._latest = perf_counter_ns()
         self._began_in = 0  # nanoseconds
+        self._missing = 0  # rows of the last batch
         self._asked = self._arrived = 0
 
     @property
     def totals(self) -> Totals:
         """The sums up to now."""
         totals = replace(self._totals, batches=self.batches, elapsed_ns=self._latest - self._begun)
-        if self._size is not None:  # what comes in windows is counted in rows
-            totals.made = totals.samples / self._size
-            totals.samples = min(totals.samples, self.batches * self._size)
-        elif totals.made:
-            totals.samples = round(totals.samples * self.batches / totals.made)
+        if self._size is None:
+            factor = self.batches / totals.made if totals.made else 1.0
+            totals.samples = round(totals.samples * factor)
+            return totals.extrapolated(max(factor, 1.0))
+        # What comes in windows is counted in rows.
+        timed, totals.samples = totals.samples, max(self.batches * self._size - self._missing, 0)
+        totals.made = timed / self._size
+        totals = totals.extrapolated(max(totals.samples / timed if timed else 1.0, 1.0))
+        for worker in totals.workers.values():
+            worker.batches = round(worker.samples / self._size)
         return totals
+
+    def ends_short(self, missing: int) -> None:
+        """The last batch has fewer rows than the others, by so many."""
+        self._missing = missing
 
     def made(self, task: Task, span: Span, count: int | None = None) -> None:
         """A worker has done a task; `count` says of how many samples, where neither the worker nor the keys do."""

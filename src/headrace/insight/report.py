@@ -52,7 +52,7 @@ def _summary(stats: Mapping[str, Any]) -> str:
     if stats["bytes_per_batch"]:
         parts.append(f"{as_bytes(stats['bytes_per_second'])}/s ({as_bytes(stats['bytes_per_batch'])} per batch)")
     parts.append(f"first batch of an epoch after {as_time(stats['start_seconds'])}")
-    if stats["num_workers"]:
+    if stats["num_workers"] and stats["ready"] is not None:
         parts.append(f"{as_percent(stats['ready'])} of batches ready when asked for, {stats['ready_ahead']:.1f} ahead")
     if stats["restarts"]:
         parts.append(f"{as_workers(stats['restarts'])} replaced")

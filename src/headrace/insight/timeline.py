@@ -80,6 +80,6 @@ def _facts(stats: dict[str, Any]) -> list[tuple[str, str, bool]]:
     ]
     if stats["bytes_per_batch"]:
         facts.append(("per batch", as_bytes(stats["bytes_per_batch"]), False))
-    if stats["num_workers"]:
+    if stats["num_workers"] and stats["ready"] is not None:
         facts.append(("ready when asked for", as_percent(stats["ready"]), False))
     return facts

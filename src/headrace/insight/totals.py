@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from headrace.base.messages import Span
@@ -27,6 +27,9 @@ class WorkerTotals:
     @property
     def busy_ns(self) -> int:
         return self.fetch_ns + self.collate_ns + self.pack_ns
+
+    def times(self, factor: float) -> WorkerTotals:
+        return WorkerTotals(**{field.name: round(getattr(self, field.name) * factor) for field in fields(self)})
 
     def __add__(self, other: WorkerTotals) -> WorkerTotals:
         return WorkerTotals(**_sums(self, other))
@@ -89,6 +92,11 @@ class Totals:
         self.wait_ns += wait_ns
         self.pin_ns += pin_ns
         self.step_ns += step_ns
+
+    def extrapolated(self, factor: float) -> Totals:
+        """The same as if all had been timed, which is so many times what was."""
+        workers = {number: worker.times(factor) for number, worker in self.workers.items()}
+        return replace(self, made=self.made * factor, workers=workers)
 
     @property
     def all_workers(self) -> WorkerTotals:

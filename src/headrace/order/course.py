@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from headrace.base.progress import Progress
@@ -11,7 +11,7 @@ from headrace.base.progress import Progress
 class Course(Protocol):
     """The keys of the batches, epoch by epoch."""
 
-    def begin(self, progress: Progress) -> Iterator[Any]:
+    def begin(self, progress: Progress) -> Iterable[Any]:
         """The keys of an epoch, from where its `start` was saved; from its beginning if that is empty."""
         ...
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import decimal
-import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.base.later_column import LaterColumn, made
+from headrace.base.indices import Indices
+from headrace.base.later_column import Allocate, LaterColumn, made
 from headrace.base.optional import import_extra
+from headrace.sources.long_values import LongValues, PickedColumn, SideBySide, no_text
 from headrace.sources.row_dicts import make_dicts
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _TIMES = pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration
 _LISTS = pa.types.is_list, pa.types.is_large_list
 _LONG = 512  # bytes on average
 _LARGE = pa.types.is_large_string, pa.types.is_large_binary
+_STRINGS = pa.types.is_string, pa.types.is_large_string
 _OF_ANY_LENGTH = pa.types.is_string, pa.types.is_binary, *_LARGE
 _TEXTS = *_OF_ANY_LENGTH, pa.types.is_fixed_size_binary
 
@@ -135,23 +137,44 @@ class ArrowColumn(LaterColumn):
 
     def __reduce__(self) -> Any:
         # An array pickled as such would take all values that it was ever a slice of along.
-        array, kind = self._array, self._array.type
-        if not len(array) or array.null_count or not _is(kind, _OF_ANY_LENGTH):
+        array = self._array
+        if not self._lies_side_by_side():
             return _unpickle_column, (_as_stream(pa.record_batch([array], ["column"])), self._make)
-        _, offsets, values = array.buffers()
-        dtype = np.dtype(np.int64 if _is(kind, _LARGE) else np.int32)
-        borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
-        memory = memoryview(values).cast("B")[borders[0] : borders[-1]]
-        return _unpickle_long, (kind, (borders - borders[0]).tobytes(), pickle.PickleBuffer(memory), self._make)
+        return _side_by_side_again, (array.type, _side_by_side(array), self._make)
+
+    def placed(self, allocate: Allocate) -> ArrowColumn:
+        if not self._lies_side_by_side():
+            return self
+        borders, memory = _side_by_side(self._array)
+        place = allocate((len(memory),), np.dtype(np.uint8))
+        place[:] = memory
+        return _side_by_side_again(self._array.type, SideBySide(borders, place), self._make)
+
+    def pick(self, others: Sequence[Any], places: Indices) -> LaterColumn | None:
+        columns, kind = [self, *others], self._array.type
+        if not all(isinstance(c, ArrowColumn) and c._lies_side_by_side() and c._array.type == kind for c in columns):
+            return None
+        parts = [_side_by_side(column._array) for column in columns]
+        return PickedColumn(LongValues(parts, is_text=_is(kind, _STRINGS)), places)
+
+    def _lies_side_by_side(self) -> bool:
+        return len(self._array) > 0 and not self._array.null_count and _is(self._array.type, _OF_ANY_LENGTH)
+
+
+def _side_by_side(array: pa.Array) -> SideBySide:
+    _, offsets, values = array.buffers()
+    dtype = np.dtype(np.int64 if _is(array.type, _LARGE) else np.int32)
+    borders = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    return SideBySide(borders - borders[0], memoryview(values).cast("B")[borders[0] : borders[-1]])
 
 
 def _unpickle_column(stream: pa.Buffer, make: Callable[[Any], Any]) -> ArrowColumn:
     return ArrowColumn(pa.ipc.open_stream(stream).read_next_batch().column(0), make)
 
 
-def _unpickle_long(kind: pa.DataType, borders: bytes, memory: Any, make: Callable[[Any], Any]) -> ArrowColumn:
-    n = len(borders) // (8 if _is(kind, _LARGE) else 4) - 1
-    return ArrowColumn(pa.Array.from_buffers(kind, n, [None, pa.py_buffer(borders), pa.py_buffer(memory)]), make)
+def _side_by_side_again(kind: pa.DataType, lying: SideBySide, make: Callable[[Any], Any]) -> ArrowColumn:
+    buffers = [None, pa.py_buffer(lying.borders), pa.py_buffer(lying.memory)]
+    return ArrowColumn(pa.Array.from_buffers(kind, len(lying.borders) - 1, buffers), make)
 
 
 def _shared(array: pa.Array) -> Any:
@@ -220,8 +243,26 @@ def row_values(array: pa.Array) -> list[Any]:
 
 
 def _objects(array: pa.Array) -> list[Any]:
-    objects: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    try:
+        objects: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    except (pa.ArrowException, UnicodeDecodeError):
+        _refuse_no_text(array)
+        raise
     return objects
+
+
+def _refuse_no_text(array: pa.Array) -> None:
+    """Say what is wrong with strings, instead of all that is in them.
+
+    Raises:
+        RecordError: one of them is not UTF-8.
+    """
+    if _is(array.type, _STRINGS):
+        for value in array.cast(pa.large_binary()).to_pylist():
+            try:
+                str(value or b"", "utf-8")
+            except UnicodeDecodeError as error:
+                raise no_text(error) from None
 
 
 def _is(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]]) -> bool:

@@ -93,6 +93,8 @@ class TableSource(ABC):
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
         if isinstance(columns, str):
             raise TypeError(f"`columns` must be a list of names, got {columns!r}: pass [{columns!r}].")
+        if columns is not None and not len(columns):
+            raise ValueError("`columns` must name at least one column, got none; pass None for all.")
         if block_bytes is not None:
             check_count("block_bytes", block_bytes, 1)
         self._columns = None if columns is None else tuple(columns)
@@ -208,9 +210,13 @@ def check_columns(
     """The schema of the columns that are read, in the order of the first file, which must be in all files.
 
     Raises:
-        ValueError: a column is missing, or of another type, in some file.
+        ValueError: a column is missing, or of another type, or not the only one of its name, in some file.
     """
     first = schemas[0]
+    for file, schema in zip(files, schemas, strict=True):
+        names = schema.names if columns is None else columns
+        if several := sorted({name for name in names if schema.names.count(name) > 1}):
+            raise ValueError(f"{file.path!r} has several columns called {several}. Pass `columns` without them.")
     if missing := [name for name in columns or () if name not in first.names]:
         raise ValueError(f"`columns` must be columns of {files[0].path!r}, {first.names}, got {missing}.")
     wanted = first if columns is None else pa.schema([first.field(name) for name in columns])
@@ -218,9 +224,10 @@ def check_columns(
         for field in wanted:
             found = schema.field(field.name).type if field.name in schema.names else None
             if found != field.type:
+                cure = "that all files have" if found is None else "without it, or write it with one type"
                 raise ValueError(
                     f"All files must have the same columns, but the column {field.name!r} is {field.type} in "
-                    f"{files[0].path!r} and {found or 'missing'} in {file.path!r}. Pass `columns` that all files have."
+                    f"{files[0].path!r} and {found or 'missing'} in {file.path!r}. Pass `columns` {cure}."
                 )
         if columns is None and (more := sorted(set(schema.names) - set(wanted.names))):
             raise ValueError(

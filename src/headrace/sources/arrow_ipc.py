@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from headrace.base.optional import import_extra
 from headrace.sources.arrow_files import Contents, Part, TableSource, table_chunks
 from headrace.sources.compression import is_compressed
-from headrace.sources.files import is_local, open_stream
+from headrace.sources.files import check_unchanged, is_local, open_stream
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ArrowSource(TableSource):
 
     Blocks of a file are its record batches; small ones that follow each other are joined up to `block_bytes`. A stream,
     which may be compressed as a whole, is one block. How many rows a block has is known for local files that are not
-    streams. Those are mapped into memory: they must not be changed in place while they are read.
+    streams.
     """
 
     format = "arrow"
@@ -42,9 +42,11 @@ class ArrowSource(TableSource):
         self._check(block)
         names = self._listing.schema.names
         yield from table_chunks((batch.select(names) for batch in self._batches(block)), first_row)
+        check_unchanged(self._listing.files[block.path])
 
     def _batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         file = self._listing.files[block.path]
+        # They are not mapped: a file that is cut off, or written to, meanwhile would be the end, or give other rows.
         with self._telling_damage(file), self._open_any(file) as opened:
             if block.stop is None:
                 yield from ipc.open_stream(opened)
@@ -52,11 +54,11 @@ class ArrowSource(TableSource):
                 reader = _open_file(opened, self._columns)
                 yield from map(reader.get_batch, range(block.start, block.stop))
 
-    def _open_any(self, file: FileVersion) -> Any:
-        return open_stream(file, self._access) if is_compressed(file.path) else self._open(file, mapped=True)
+    def _open_any(self, file: FileVersion, *, mapped: bool = False) -> Any:
+        return open_stream(file, self._access) if is_compressed(file.path) else self._open(file, mapped=mapped)
 
     def _look(self, file: FileVersion) -> Contents:
-        with self._telling_damage(file), self._open_any(file) as opened:
+        with self._telling_damage(file), self._open_any(file, mapped=True) as opened:
             is_file = not is_compressed(file.path) and opened.read(len(_MAGIC)) == _MAGIC
             if opened.seekable():
                 opened.seek(0)

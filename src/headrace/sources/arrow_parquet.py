@@ -68,10 +68,9 @@ class ParquetSource(TableSource):
                 yield from table_chunks(self._filtered(block, batch_rows), first_row)
                 return
             reader = self._take_reader(block.path)
-            try:
-                yield from table_chunks(reader.read(block.start + first_row, block.stop, batch_rows))
-            finally:
-                self._idle.append(reader)
+            yield from table_chunks(reader.read(block.start + first_row, block.stop, batch_rows))
+            self._idle.append(reader)  # which is not left half-way
+        check_unchanged(self._listing.files[block.path])
 
     def _filtered(self, block: Block, batch_rows: int) -> Iterator[pa.RecordBatch]:
         with self._open(self._listing.files[block.path]) as file:

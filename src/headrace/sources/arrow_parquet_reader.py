@@ -57,6 +57,8 @@ class ParquetReader:
             self._row += taken
             if skipped < taken:
                 yield batch.slice(skipped, taken - skipped).select(self._columns)
+        if self._row == self._end:
+            self._batches = iter(())  # which would keep memory
 
     def _leads_to(self, row: int) -> bool:
         """Whether to read on is the way to a row: later in the same row group."""

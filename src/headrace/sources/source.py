@@ -47,6 +47,10 @@ class Block:
     rows: int | None = None
     n_bytes: int = 0
 
+    def __reduce__(self) -> Any:
+        # Every task has some, and what dataclasses do takes much longer.
+        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
+
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:

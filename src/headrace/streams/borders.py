@@ -1,13 +1,39 @@
-"""Where the borders of batches fall in windows that come one after the other."""
+"""What to ask for of windows that come one after the other."""
 
 from __future__ import annotations
 
-from headrace.streams.messages import CutBatches, SendRows
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from headrace.streams.messages import CutBatches, SendColumns, SendRows
 from headrace.streams.windows import Share
 
 
+def equal_borders(first: int, stop: int, at_once: int) -> list[int]:
+    """Where equal parts of at most `at_once` rows begin, and where the last one ends."""
+    n, n_parts = stop - first, max(1, -(-(stop - first) // max(1, at_once)))
+    return [first + n * i // n_parts for i in range(n_parts + 1)]
+
+
+class Borders(Protocol):
+    """Cuts windows, in their order."""
+
+    def cut(self, share: Share, first: int, n_rows: int, at_once: int) -> Sequence[CutBatches | SendRows | SendColumns]:
+        """What to ask for of the rows from `first` on, of `n_rows`, of about `at_once` rows at a time."""
+        ...
+
+
+class ColumnBorders:
+    """Cuts windows anywhere, in equal parts: batches are cut later."""
+
+    def cut(self, share: Share, first: int, n_rows: int, at_once: int) -> list[SendColumns]:
+        borders = [first, n_rows] if share.window.is_given_whole else equal_borders(first, n_rows, at_once)
+        return [SendColumns(share, start, stop, at_once, stop == n_rows) for start, stop in pairwise(borders)]
+
+
 class BatchBorders:
-    """Cuts windows, in their order.
+    """Cuts windows where batches end.
 
     Args:
         size: rows in a batch.

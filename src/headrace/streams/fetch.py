@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import chain, pairwise
 from typing import Any
 
+from headrace.base.later_column import Allocate
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
+from headrace.streams.borders import equal_borders
 from headrace.streams.column_parts import ColumnParts
 from headrace.streams.messages import (
     BatchesCut,
@@ -18,12 +21,13 @@ from headrace.streams.messages import (
     CutBatches,
     JoinBatch,
     ReadWindow,
+    SendColumns,
     SendRows,
     WindowRead,
 )
 from headrace.streams.reading import ReadRows, WindowReader
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, later_columns, own_columns
+from headrace.streams.rows import ComingRows, JoinedRows, ObjectRows, own_columns, pieces, placed_columns
 from headrace.streams.steps import BadRow
 from headrace.streams.text import text_of
 from headrace.streams.tokens import Tokens
@@ -40,7 +44,7 @@ class WindowFetcher:
         collate: makes a batch of a list of rows, or of columns if the recipe says so.
         is_single: whether it makes single rows, instead.
         is_apart: whether the loop is in another process.
-        cuts_later: whether the loop makes the batches, of columns that are read here.
+        allocate: gives memory that the loop can see, if it makes the batches, of columns that are read here.
         on_bad: hears of rows and batches that are left out, each once; if None, they raise.
     """
 
@@ -52,7 +56,7 @@ class WindowFetcher:
         randomness: SampleRandomness,
         is_single: bool = False,
         is_apart: bool = False,
-        cuts_later: bool = False,
+        allocate: Allocate | None = None,
         on_bad: Callable[[Any, Exception], None] | None = None,
     ) -> None:
         self._recipe = recipe
@@ -60,10 +64,10 @@ class WindowFetcher:
         self._randomness = randomness
         self._is_single = is_single
         runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
-        self._cuts_later = cuts_later
         self._sends_anything = not is_apart or runs_only_ours
         self._on_bad = on_bad
-        self._reader = WindowReader(recipe, randomness, skips=on_bad is not None)
+        self._reader = WindowReader(recipe, randomness, skips=on_bad is not None, allocate=allocate)
+        self._allocate = allocate
         self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
         makes_lists = not (is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
         self._keeps_strings = makes_lists and _keeps_strings(collate)
@@ -75,10 +79,9 @@ class WindowFetcher:
             case CutBatches(share, start, stop, size, number):
                 return self._cut(self._rows(share, start), start, stop, size, (share.window.epoch, number))
             case SendRows(share, start, stop, is_last):
-                rows = self._rows(share, start)
-                if is_last:
-                    del self._kept[_identity(share)]
-                return self._sendable(rows.slice(start, stop))
+                return self._sendable(self._taken(share, start, is_last=is_last).slice(start, stop))
+            case SendColumns():
+                return self._columns(keys)
             case CountRows():
                 return self._count(keys)
             case JoinBatch(spans, number):
@@ -116,16 +119,26 @@ class WindowFetcher:
             self._keep(share, rows)
         return rows
 
+    def _taken(self, share: Share, first: int, *, is_last: bool) -> Chunk:
+        rows = self._rows(share, first)
+        if is_last:
+            del self._kept[_identity(share)]
+        return rows
+
+    def _columns(self, request: SendColumns) -> ColumnParts:
+        share, start, stop, at_once, is_last = request
+        rows = self._taken(share, start, is_last=is_last)
+        ranges = pairwise(equal_borders(start, stop, at_once))
+        parts = chain.from_iterable(pieces(rows, first, last) for first, last in ranges)
+        # Each part is put where the loop sees it before the next one is read: while it is in the cache.
+        return ColumnParts([(placed_columns(part, self._allocate), len(part)) for part in parts])
+
     def _keep(self, share: Share, rows: Chunk) -> None:
         self._kept[_identity(share)] = rows
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
 
-    def _cut(
-        self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]
-    ) -> list[Any] | ColumnParts | BatchesCut:
-        if self._cuts_later:
-            return ColumnParts(later_columns(rows.slice(start, stop)), size)
+    def _cut(self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]) -> list[Any] | BatchesCut:
         epoch, number = first
         batches: list[Any] = []
         lost = []
@@ -183,8 +196,7 @@ class WindowFetcher:
             return rows if isinstance(rows, Tokens) else JoinedRows([rows])
         if not self._recipe.as_columns:
             return ObjectRows(rows.rows())
-        parts = [columns for columns, _ in later_columns(rows)] if self._cuts_later else []
-        return JoinedRows([*map(ArrayRows, parts)] if parts and all(parts) else [rows])
+        return JoinedRows([rows])
 
 
 def _identity(share: Share) -> tuple[Any, ...]:

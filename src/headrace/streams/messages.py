@@ -64,7 +64,7 @@ class Counted(NamedTuple):
 class CutBatches(NamedTuple):
     """Make batches of `size` rows, from row `start` to row `stop` of a window.
 
-    The answer is a list of batches; or `BatchesCut`, if some are left out; or `ColumnParts`, to make them of.
+    The answer is a list of batches; or `BatchesCut`, if some are left out.
 
     Attributes:
         number: of the first of them in the epoch, by which random numbers are keyed.
@@ -103,6 +103,24 @@ class SendRows(NamedTuple):
 
     def where(self) -> str:
         return f"the first or last rows of {self.share.window.where()}"
+
+
+class SendColumns(NamedTuple):
+    """Send the columns of some rows of a window, for the loop to make batches of: the answer is `ColumnParts`.
+
+    Attributes:
+        at_once: rows in each part, at most.
+        is_last: whether the window can be forgotten then.
+    """
+
+    share: Share
+    start: int
+    stop: int
+    at_once: int
+    is_last: bool
+
+    def where(self) -> str:
+        return f"rows {self.start} to {self.stop - 1} of {self.share.window.where()}"
 
 
 class Span(NamedTuple):

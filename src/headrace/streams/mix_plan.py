@@ -57,16 +57,19 @@ class PartRows:
         return self.n_rows is not None and self.n_rows <= n_rows
 
     def pieces(self, number: int, start: int, stop: int) -> list[Piece]:
-        """The windows that the rows [start, stop) lie in, for stream `number` of a mix."""
+        """The windows that the rows [start, stop) lie in, for stream `number` of a mix.
+
+        Those without rows, up to the next row, are among them: whoever reads them tells what is bad in them.
+        """
+        if start == stop:
+            return []
         self._count_to(stop)
         pieces = []
-        i = bisect_right(self._ends, start)
-        while start < stop:
-            first = self._ends[i - 1] if i else 0
-            end = min(stop, self._ends[i])
-            if start < end:
-                pieces.append(Piece(number, self._windows[i], start - first, end - first))
-            start, i = end, i + 1
+        for i in range(bisect_right(self._ends, start) if start else 0, len(self._ends)):
+            first, end = self._ends[i - 1] if i else 0, self._ends[i]
+            if first >= stop and end > first:
+                break
+            pieces.append(Piece(number, self._windows[i], max(start, first) - first, min(stop, end) - first))
         return pieces
 
     @property

@@ -32,6 +32,10 @@ class MixSource:
         self._stop = stop
         self.seed = seed
 
+    def lenient(self) -> MixSource:
+        """The same, without files of its streams that cannot even be looked into."""
+        return MixSource([recipe.lenient() for recipe in self.recipes], self._schedule, self._stop, self.seed)
+
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
         """The blocks of an epoch. Rows are counted to find the windows that they lie in, and where a stream ends."""
         repeats = self._stop in ("longest", "never")

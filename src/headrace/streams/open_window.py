@@ -9,11 +9,15 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, opened
 from headrace.sources.source import Chunk
-from headrace.streams.column_parts import ColumnParts
+from headrace.streams.column_parts import ColumnCutter, ColumnParts
 from headrace.streams.messages import BatchesCut, Span
 from headrace.streams.rows import JoinedRows
 from headrace.streams.text import Text
 from headrace.streams.windows import Share
+
+_AHEAD = 2  # windows for each worker
+_SMALL_AHEAD = 4  # of these
+_SMALL_BYTES = 8 << 20
 
 LOST: Final = object()
 """Stands where a batch would be that raised, and is left out."""
@@ -59,6 +63,18 @@ class OpenWindow:
     is_cut: bool = False
 
 
+def may_open_more(windows: Sequence[OpenWindow], n_ahead: int) -> bool:
+    """Whether one more window may be open: enough that no worker waits for the loop, but not too much memory.
+
+    Args:
+        n_ahead: workers that work ahead of the loop; 0 if it does all itself.
+    """
+    if not n_ahead:
+        return not windows
+    is_small = bool(windows) and 0 < windows[-1].share.window.n_bytes <= _SMALL_BYTES
+    return len(windows) < (_SMALL_AHEAD if is_small else _AHEAD) * n_ahead
+
+
 class RestRows:
     """Rows that are left over of windows, and are joined with those of the next one."""
 
@@ -69,7 +85,7 @@ class RestRows:
         return sum(span.stop - span.start for span, _ in self._rest)
 
     def add(self, span: Span, rows: Chunk | None) -> None:
-        """Some more; None if they cannot be sent here."""
+        """Some more; None if they are not here."""
         self._rest.append((span, rows))
 
     def take(self) -> tuple[tuple[Span, ...], Chunk | None]:
@@ -97,6 +113,7 @@ class Due(NamedTuple):
         places: what comes after each of them: the index of a window, and the row.
         spans: the rows of each of them.
         bad: what was left out before the first of them.
+        where: what they are made of, if that is done here.
     """
 
     outcome: Outcome
@@ -104,12 +121,13 @@ class Due(NamedTuple):
     places: Iterator[tuple[int, int]]
     spans: Iterator[tuple[Span, ...]]
     bad: tuple[BadSample, ...]
+    where: Callable[[], str] | None = None
 
-    def batches(self, finish: Callable[[dict[str, Any]], Any] | None = None) -> Iterator[Any]:
+    def batches(self, cutter: ColumnCutter | None = None) -> Iterator[Any]:
         """All of them, unsealed; some may be `LOST`.
 
         Args:
-            finish: makes a batch of columns that were only read.
+            cutter: makes them, if columns have come instead.
 
         Raises:
             Exception: they cannot be rebuilt here.
@@ -123,4 +141,6 @@ class Due(NamedTuple):
         if isinstance(value, BatchesCut):
             made = iter(value.batches)
             return (LOST if place in value.lost else next(made) for place in range(self.n_batches))
-        return value.batches(finish or dict) if isinstance(value, ColumnParts) else iter(value)
+        if cutter is not None and isinstance(value, ColumnParts):
+            return cutter.batches(value)
+        return iter(value)

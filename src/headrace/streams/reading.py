@@ -5,16 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from headrace.base.errors import RecordError
+from headrace.base.errors import RecordError, add_note
 from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.generators import GENERATORS
 from headrace.base.indices import Indices
 from headrace.base.keys import derive_key
+from headrace.base.later_column import Allocate
 from headrace.base.messages import Place
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.order.permutation import Permutation
@@ -24,12 +26,13 @@ from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.mixing import MixSource
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, as_one, every_nth, shuffle_rows
+from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, as_one, every_nth, placed_columns, shuffle_rows
 from headrace.streams.steps import BadRow, OnBadRow
 from headrace.streams.tokens import Tokens
 from headrace.streams.windows import Share, Window, describe_block
 
 T = TypeVar("T")
+TakeIn: TypeAlias = Callable[[Chunk], Chunk]
 
 _WINDOWS_KEPT = 2  # of each stream of a mix
 _RAW_CHARACTERS = 4096  # of a bad row
@@ -59,6 +62,7 @@ class WindowReader:
 
     Args:
         skips: whether bad rows are left out; else they raise.
+        allocate: gives memory that another process sees, if columns are only sent there.
         path: which part of a mix the recipe is; see `CountRows`.
     """
 
@@ -68,11 +72,13 @@ class WindowReader:
         randomness: SampleRandomness | None = None,
         *,
         skips: bool = False,
+        allocate: Allocate | None = None,
         path: tuple[int, ...] = (),
     ) -> None:
         self._recipe = recipe
         self._randomness = randomness
         self._skips = skips
+        self._allocate = allocate
         self._path = path
         self._parts: dict[int, WindowReader] = {}
         self._kept: OrderedDict[int, ReadRows] = OrderedDict()
@@ -89,7 +95,7 @@ class WindowReader:
         raw = self._mix(window, bad) if isinstance(self._recipe.source, MixSource) else None
 
         def transform() -> tuple[Chunk, int]:
-            rows = self._raw(window.blocks, bad, decode=window.is_shuffled) if raw is None else raw
+            rows = self._raw(window.blocks, bad, self._take_in(window)) if raw is None else raw
             return self._steps(self._shuffled(rows, window, bad), window, bad, n_steps), len(rows)
 
         (rows, n_raw), is_settled = self._drawing(window, transform, watch=watch)
@@ -168,16 +174,20 @@ class WindowReader:
                 self._kept.popitem(last=False)
         return self._kept[window.key]
 
-    def _raw(self, blocks: Iterable[Block], bad: _BadRows, *, decode: bool = False) -> Chunk:
-        """The rows of blocks.
+    def _take_in(self, window: Window) -> TakeIn | None:
+        """What is done with each chunk of a window at once.
 
-        Args:
-            decode: whether all columns will be wanted: then each chunk is made Python's at once, while it is in the
-                cache, and its memory is there for the next one.
+        Where all columns will be wanted, they are made Python's, or put where the loop sees them, while they are in the
+        cache; and their memory is there for the next chunk.
         """
+        if not window.is_shuffled or not self._recipe.reads_columns():
+            return None
+        return partial(_decoded, allocate=self._allocate if window.is_given_whole else None)
+
+    def _raw(self, blocks: Iterable[Block], bad: _BadRows, take_in: TakeIn | None = None) -> Chunk:
         chunks: list[Chunk] = []
         for block in blocks:
-            read = self._block(block, bad, decode=decode and self._recipe.reads_columns())
+            read = self._block(block, bad, take_in)
             n_rows = sum(map(len, read))
             if self._recipe.tells_rows and not self._skips and block.rows not in (None, n_rows):
                 raise RecordError(f"{describe_block(block)} must have {block.rows} rows, but has {n_rows}.")
@@ -185,13 +195,15 @@ class WindowReader:
             chunks += read
         return as_one(chunks)
 
-    def _block(self, block: Block, bad: _BadRows, *, decode: bool) -> list[Chunk]:
+    def _block(self, block: Block, bad: _BadRows, take_in: TakeIn | None) -> list[Chunk]:
         source = self._recipe.source
         try:
             chunks = source.read(block, 0, bad.note_record if self._skips else None)
-            return [_decoded(chunk) for chunk in chunks] if decode else list(chunks)
+            return list(chunks if take_in is None else map(take_in, chunks))
         except Exception as error:
             if not self._skips or isinstance(source, IterableSource):  # whose missing rows would look like its end
+                if block.path not in str(error):
+                    add_note(error, f"in {describe_block(block)}")
                 raise
             bad.found.append((BadRow(describe_block(block)), error))
             return []
@@ -200,7 +212,8 @@ class WindowReader:
         if not window.is_shuffled or not len(rows):
             return rows
         bad.places = places = Permutation(len(rows), window.key).at(np.arange(len(rows)))
-        return shuffle_rows(rows, places, as_columns=self._recipe.reads_columns())
+        is_later = self._allocate is not None and window.is_given_whole
+        return shuffle_rows(rows, places, as_columns=self._recipe.reads_columns(), is_later=is_later)
 
     def _steps(self, rows: Chunk, window: Window, bad: _BadRows, n_steps: int | None) -> Chunk:
         steps = self._recipe.steps[:n_steps]
@@ -275,7 +288,7 @@ class _BadRows:
         def note(index: int, row: Any, error: Exception) -> None:
             where = f"{step} at {self._where(index) if is_traced else f'a row of {self._window.where()}'}"
             if not self._skips:
-                _add_note(error, where)
+                add_note(error, where)
                 raise error
             self.found.append((BadRow(where, repr(row)[:_RAW_CHARACTERS]), error))
 
@@ -290,8 +303,8 @@ class _BadRows:
         return f"row {place - (ends[number] - self.lengths[number])} of {describe_block(self._window.blocks[number])}"
 
 
-def _decoded(chunk: Chunk) -> Chunk:
-    columns = chunk.columns()
+def _decoded(chunk: Chunk, allocate: Allocate | None) -> Chunk:
+    columns = chunk.columns() if allocate is None else placed_columns(chunk, allocate)
     return ArrayRows(columns) if columns else chunk
 
 
@@ -307,8 +320,3 @@ def _cut_rows(rows: Chunk, stage: int, window: Window) -> Chunk:
         if cut.stage == stage:
             rows = rows.slice(cut.start, min(cut.stop, len(rows)))
     return rows
-
-
-def _add_note(error: Exception, note: str) -> None:
-    notes: list[str] = getattr(error, "__notes__", [])
-    error.__notes__ = [*notes, note]  # type: ignore[attr-defined]  # as `add_note`, which Python 3.10 has not

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.base.errors import InternalError, RecordError
 from headrace.base.indices import Indices
-from headrace.base.later_column import made
+from headrace.base.later_column import Allocate, LaterColumn, made, placed
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Chunk
 
@@ -79,8 +79,7 @@ class ArrayRows:
     @classmethod
     def joined(cls, parts: Sequence[Mapping[str, Any]]) -> ArrayRows:
         """All rows of the parts, one after the other."""
-        names = list(dict.fromkeys(name for part in parts for name in part))
-        return cls({name: _join([_column_of(part, name) for part in parts]) for name in names})
+        return cls({name: _join([_column_of(part, name) for part in parts]) for name in _names(parts)})
 
     def __len__(self) -> int:
         return self._n_rows
@@ -97,9 +96,6 @@ class ArrayRows:
 
     def later_columns(self) -> dict[str, Any]:
         return self._columns
-
-    def take(self, places: Indices) -> ArrayRows:
-        return ArrayRows({name: _pick(column, places) for name, column in self.columns().items()})
 
 
 class JoinedRows:
@@ -164,17 +160,33 @@ class ComingRows:
         Raises:
             RecordError: there are more or fewer than there should be.
         """
-        held = self._held
-        while held and self.first + len(held[0]) <= start:
-            self.first += len(held.popleft())
+        self._forget(start)
         while self._end < stop:
             self._read_on(start)
         if stop == self._n_rows and next(self._chunks, None) is not None:
             raise RecordError(f"{self._where} must have {self._n_rows} rows, but has more.")
         if start < self.first:
             raise InternalError(f"Rows before {self.first} are forgotten, but {start} was asked for.")
-        start, stop = start - self.first, stop - self.first
+        held, start, stop = self._held, start - self.first, stop - self.first
         return held[0].slice(start, stop) if held and stop <= len(held[0]) else JoinedRows(held).slice(start, stop)
+
+    def pieces(self, start: int, stop: int) -> Iterator[Chunk]:
+        """Rows as they are read; of those that were taken, only the last are held.
+
+        Raises:
+            RecordError: there are more or fewer than there should be.
+        """
+        while start < stop:
+            self._forget(start)
+            while self._end <= start:
+                self._read_on(start)
+            end = min(self._end, stop)
+            yield self.slice(start, end)
+            start = end
+
+    def _forget(self, start: int) -> None:
+        while self._held and self.first + len(self._held[0]) <= start:
+            self.first += len(self._held.popleft())
 
     def _read_on(self, start: int) -> None:
         chunk = next(self._chunks, None)
@@ -193,12 +205,24 @@ class ComingRows:
         return self.slice(0, self._n_rows).columns()
 
 
-def later_columns(rows: Chunk) -> list[tuple[dict[str, Any], int]]:
-    """The columns, part by part, each with its number of rows; some may not be made yet."""
-    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
-    return [
-        (chunk.later_columns() if hasattr(chunk, "later_columns") else chunk.columns(), len(chunk)) for chunk in chunks
-    ]
+def later_columns(chunk: Chunk) -> dict[str, Any]:
+    """The columns, some of which may not be made yet."""
+    columns: dict[str, Any] = chunk.later_columns() if hasattr(chunk, "later_columns") else chunk.columns()
+    return columns
+
+
+def placed_columns(chunk: Chunk, allocate: Allocate | None) -> dict[str, Any]:
+    """The same, in memory that another process sees, as far as that is possible."""
+    columns = later_columns(chunk)
+    return columns if allocate is None else {name: placed(column, allocate) for name, column in columns.items()}
+
+
+def pieces(rows: Chunk, start: int, stop: int) -> Iterable[Chunk]:
+    """Some of the rows, in parts as they were read."""
+    if isinstance(rows, ComingRows):
+        return rows.pieces(start, stop)
+    part = rows.slice(start, stop)
+    return part.chunks if isinstance(part, JoinedRows) else (part,)
 
 
 def own_columns(columns: dict[str, Any], *, is_own: bool = False) -> dict[str, Any]:
@@ -229,15 +253,17 @@ def every_nth(rows: Chunk, first: int, step: int, *, as_columns: bool) -> Chunk:
     return ObjectRows(rows.rows()[first::step])
 
 
-def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool) -> Chunk:
+def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool, is_later: bool = False) -> Chunk:
     """The rows at these places, in this order.
 
     Args:
         as_columns: whether they are wanted as columns, which are then not made into rows on the way.
+        is_later: whether columns need not be made yet.
     """
-    if as_columns:
-        return ArrayRows(rows.columns()).take(places)
-    return PickedRows(rows.rows(), places)
+    if not as_columns:
+        return PickedRows(rows.rows(), places)
+    parts = [*map(later_columns, pieces(rows, 0, len(rows)))] if is_later else [rows.columns()]
+    return ArrayRows({name: _pick_joined([_column_of(part, name) for part in parts], places) for name in _names(parts)})
 
 
 def _as_column(values: list[Any]) -> Any:
@@ -250,6 +276,10 @@ def _as_column(values: list[Any]) -> Any:
     return values
 
 
+def _names(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part))
+
+
 def _column_of(part: Mapping[str, Any], name: str) -> Any:
     """A column that some rows do not have is null for them."""
     return part[name] if name in part else [None] * len(next(iter(part.values())))
@@ -258,8 +288,21 @@ def _column_of(part: Mapping[str, Any], name: str) -> Any:
 def _join(columns: list[Any]) -> Any:
     if all(isinstance(column, np.ndarray) for column in columns):
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
-    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
-    return [value for column in lists for value in column]
+    return [value for column in columns for value in _values(column)]
+
+
+def _values(column: Any) -> Sequence[Any]:
+    """The values of a column, one by one: numbers are Python's, tensors stay arrays."""
+    if isinstance(column, np.ndarray):
+        return list(column) if column.ndim > 1 else column.tolist()
+    values: Sequence[Any] = column
+    return values
+
+
+def _pick_joined(columns: list[Any], places: Indices) -> Any:
+    first, *others = columns
+    picked = first.pick(others, places) if isinstance(first, LaterColumn) else None
+    return _pick(_join([*map(made, columns)]), places) if picked is None else picked
 
 
 def _pick(column: Any, places: Indices) -> Any:

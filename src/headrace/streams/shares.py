@@ -13,7 +13,7 @@ from headrace.streams.even import TellDropped, drop_surplus, fill_up
 from headrace.streams.iterables import Dispatcher, IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.reading import count_in
-from headrace.streams.recipe import Recipe
+from headrace.streams.recipe import Ask, Recipe
 from headrace.streams.windows import EpochWindows, Share
 
 
@@ -54,7 +54,7 @@ def refuse_to_count(requests: Sequence[CountRows]) -> list[Counted]:
 
 
 class RankShares:
-    """The shares of a rank, from an index on, as an iterator.
+    """The shares of a rank, from an index on, to be gone through once.
 
     Guarantees: pure, but for the counting of rows, which is put off until it must be done: so it can be the workers'
     job, once they are there.
@@ -71,7 +71,7 @@ class RankShares:
     def __init__(
         self, loading: Loading, counts: RowCounts, epoch: int, pool: Pool | None = None, index: int = 0
     ) -> None:
-        self.ask = count_in(loading.recipe, loading.seed, skips=loading.skips)
+        self._asked = _Asked(count_in(loading.recipe, loading.seed, skips=loading.skips))
         self.tell_dropped: TellDropped | None = None
         self._loading = loading
         self._counts = counts
@@ -81,13 +81,23 @@ class RankShares:
         source = loading.recipe.source
         is_handed = isinstance(source, IterableSource) and source.shard == "dispatch"
         self.dispatcher = Dispatcher(source, index) if is_handed else None
-        self._shares = self._from(index)
+        self._index = index
 
-    def __iter__(self) -> RankShares:
-        return self
+    def __iter__(self) -> Iterator[Share]:
+        shard = self._loading.shard
+        if shard.world == 1 or shard.even == "allow":
+            shares = self.dealt(shard.rank, self._index)
+        else:
+            shares = islice(self.even(shard.rank), self._index, None)
+        yield from shares if self.dispatcher is None else self.dispatcher.hand_out(shares)
 
-    def __next__(self) -> Share:
-        return next(self._shares)
+    @property
+    def ask(self) -> Ask:
+        return self._asked.ask
+
+    @ask.setter
+    def ask(self, ask: Ask) -> None:
+        self._asked.ask = ask
 
     @property
     def windows(self) -> EpochWindows:
@@ -98,7 +108,7 @@ class RankShares:
                 self._loading.seed,
                 self._epoch,
                 self._counts,
-                self._ask,
+                self._asked,
                 must_end=shard.world > 1 and shard.even != "allow",
             )
         return self._windows
@@ -131,21 +141,20 @@ class RankShares:
 
     def count(self, shares: Sequence[Share]) -> list[int]:
         """How many rows each share has; has them counted if it must."""
-        return self._counts.count(shares, self._ask)
+        return self._counts.count(shares, self._asked)
 
     def share_of(self, item: Item) -> Share:
         """Raises IndexError if there is no such window."""
         return Share(self.windows.window(item.place), item.first, item.step, item.skip)
 
-    def _from(self, index: int) -> Iterator[Share]:
-        shard = self._loading.shard
-        if shard.world == 1 or shard.even == "allow":
-            shares = self.dealt(shard.rank, index)
-        else:
-            shares = islice(self.even(shard.rank), index, None)
-        yield from shares if self.dispatcher is None else self.dispatcher.hand_out(shares)
 
-    def _ask(self, requests: Sequence[CountRows]) -> list[Counted]:
+class _Asked:
+    """Whoever counts rows now. It is apart from the shares, which would be kept by their own windows otherwise."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+
+    def __call__(self, requests: Sequence[CountRows]) -> list[Counted]:
         return self.ask(requests)
 
 

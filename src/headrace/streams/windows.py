@@ -45,6 +45,16 @@ class Window(NamedTuple):
     is_shuffled: bool = False
     cuts: Cuts = ()
 
+    @property
+    def n_bytes(self) -> int:
+        """How many will be read, about; 0 if nobody knows."""
+        return sum(block.n_bytes for block in self.blocks)
+
+    @property
+    def is_given_whole(self) -> bool:
+        """Whether all of its columns are handed over at once, if batches are made of them later."""
+        return self.is_shuffled and self.n_bytes <= _MOST_GIVEN_WHOLE
+
     def where(self) -> str:
         """What is read, for people."""
         named = ", ".join(map(describe_block, self.blocks[:_MOST_NAMED]))
@@ -182,15 +192,8 @@ class EpochWindows:
     def __init__(self, plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRows) -> None:
         self._plan = plan
         self._is_limited = bool(limits)
-        self._left = self._find(limits, count_rows)
+        self._left = _find_left(plan, limits, count_rows)
         self._found: list[tuple[int, Cuts]] = []
-
-    def _find(self, limits: tuple[Limit, ...], count_rows: CountRows) -> Iterator[tuple[int, Cuts]]:
-        for numbers in self._plan.rounds():
-            n_before = len(self._found)
-            yield from cut_windows(limits, numbers, count_rows)
-            if len(self._found) == n_before and self._plan.n_windows is None:
-                return  # if this round has nothing, there is no end of rounds that have nothing
 
     @property
     def n_windows(self) -> int | None:
@@ -226,4 +229,15 @@ class EpochWindows:
                 return
 
 
+def _find_left(plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRows) -> Iterator[tuple[int, Cuts]]:
+    for numbers in plan.rounds():
+        is_empty = True
+        for found in cut_windows(limits, numbers, count_rows):
+            is_empty = False
+            yield found
+        if is_empty and plan.n_windows is None:
+            return  # if this round has nothing, there is no end of rounds that have nothing
+
+
 _MOST_NAMED = 3  # blocks
+_MOST_GIVEN_WHOLE = 256 << 20

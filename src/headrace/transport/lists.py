@@ -9,18 +9,16 @@ import marshal
 import pickle
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
+from headrace.base.later_column import Allocate, Columns, LaterColumn
 from headrace.base.packed_bytes import PackedBytes, layout_of
-from headrace.frameworks.framework import Array
 
 _FEWEST = 16  # strings, for which looking at them is worth it
 _MOST_FIELDS = 64  # of a batch that are looked at
 _LONG = 512  # bytes on average, above which they are copied into shared memory at once
-
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
 
 
 def pack_lists(batch: Any, allocate: Allocate) -> Any:
@@ -29,6 +27,8 @@ def pack_lists(batch: Any, allocate: Allocate) -> Any:
     Pickling what this gives, and unpickling that, makes an equal batch. The batch itself is not changed.
     """
     kind = type(batch)
+    if isinstance(batch, Columns):
+        return batch.packed(lambda column: _pack_column(column, allocate))
     if kind is list:
         packed = _pack_nested(batch) if batch and type(batch[0]) is list else _pack(batch, allocate)
         if packed is not batch:
@@ -57,6 +57,11 @@ def _pack_nested(lists: list[Any]) -> Any:
         return PackedStrings(marshal.dumps(lists))
     except (TypeError, ValueError, MemoryError):
         return lists
+
+
+def _pack_column(column: Any, allocate: Allocate) -> Any:
+    packed = _pack(column, allocate)
+    return packed if packed is column else PackedColumn(len(column), *packed.__reduce__())
 
 
 def _pack(items: Any, allocate: Allocate) -> Any:
@@ -100,3 +105,30 @@ class PackedStrings:
 
 
 unpack_strings = marshal.loads
+
+
+@final
+class PackedColumn(LaterColumn):
+    """A list that is unpacked when the first of its items are wanted."""
+
+    __slots__ = ("_args", "_items", "_length", "_unpack")
+
+    def __init__(self, length: int, unpack: Callable[..., list[Any]], args: tuple[Any, ...]) -> None:
+        self._length = length
+        self._unpack = unpack
+        self._args = args
+        self._items: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, rows: slice) -> list[Any]:
+        return self.made()[rows]
+
+    def made(self) -> list[Any]:
+        if self._items is None:
+            self._items, self._args = self._unpack(*self._args), ()
+        return self._items
+
+    def __reduce__(self) -> Any:
+        return PackedColumn, (self._length, self._unpack, self._args)
