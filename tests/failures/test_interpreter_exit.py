@@ -95,6 +95,40 @@ def test_in_a_thread_that_loads(tmp_path):
     assert (ended.code, ended.stdout, ended.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.parametrize("options", ["", ", persistent_workers=True", ", on_worker_death='restart'"])
+def test_in_a_thread_that_sends_tasks(tmp_path, options):
+    """Two threads must not send to a worker at once, of which one says that it is the end."""
+    source = f"""
+    import socket
+
+    class SlowSocket(socket.socket):
+        def sendmsg(self, buffers):
+            sent = super().sendmsg(buffers)
+            time.sleep(0.02)
+            return sent
+
+    socketpair = socket.socketpair
+
+    def slow_pair():
+        ours, theirs = socketpair()
+        return SlowSocket(fileno=ours.detach()), theirs
+
+    socket.socketpair = slow_pair
+
+    def load():
+        loader = DataLoader(range(40), num_workers=2, output="numpy"{options})
+        while True:
+            for batch in loader:
+                pass
+
+    threading.Thread(target=load, daemon=True).start()
+    time.sleep(0.5)
+    print("done")
+    """
+    ended = run_script(tmp_path, source)
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
 def test_in_a_child_of_multiprocessing(tmp_path):
     source = """
     import multiprocessing

@@ -170,10 +170,12 @@ class Ending:
 
     Attributes:
         owner: the process that the workers belong to.
+        books: held by whoever looks at the handles.
         files: descriptors to close.
     """
 
     owner: int
+    books: threading.RLock
     handles: dict[int, WorkerHandle]
     files: list[int]
     has_begun: bool = False
@@ -184,6 +186,11 @@ def end_workers(ending: Ending) -> None:
     if os.getpid() != ending.owner:
         return
     ending.has_begun = True
+    with ending.books:  # a thread that loads while the interpreter exits does not send anything beside this
+        _end_all(ending)
+
+
+def _end_all(ending: Ending) -> None:
     handles = ending.handles
     for handle in handles.values():
         handle.arena.board[STOP] = 1

@@ -76,7 +76,7 @@ class ProcessEngine:
         self._tell_restart = tell_restart
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
         self._receiving = threading.RLock()  # held while waiting; `close` may come from another thread
-        self._books = threading.RLock()  # held while looking at handles; `submit` may come from another thread
+        self._books = threading.RLock()  # held while looking at handles; other threads may submit, or end all
         self._is_closed = True
         self._is_interrupted = False
         self._wake_write = -1
@@ -107,7 +107,7 @@ class ProcessEngine:
             self._wake_read, self._wake_write = os.pipe()
             os.set_blocking(self._wake_write, False)
             files = [self._wake_read, self._wake_write]
-            self._ending = Ending(os.getpid(), self._handles, files)
+            self._ending = Ending(os.getpid(), self._books, self._handles, files)
             self._close = weakref.finalize(self, end_workers, self._ending)
             self._poll.register(self._wake_read, select.POLLIN)
             self._stacks = create_file()
@@ -123,21 +123,36 @@ class ProcessEngine:
             raise
 
     def _launch(self, number: int, resume: Resume | None) -> WorkerHandle:
-        handle = launch_worker(
-            self._context, self._job, number, self.workers, self._stacks, keeps_states=self._restart, resume=resume
-        )
-        self._handles[number] = handle
-        for fd in (handle.channel.fileno(), handle.exit_fd):
-            self._by_fd[fd] = handle
-            self._poll.register(fd, select.POLLIN)
+        with self._books:
+            self._check_open()
+            handle = launch_worker(
+                self._context, self._job, number, self.workers, self._stacks, keeps_states=self._restart, resume=resume
+            )
+            self._handles[number] = handle
+            for fd in (handle.channel.fileno(), handle.exit_fd):
+                self._by_fd[fd] = handle
+                self._poll.register(fd, select.POLLIN)
         return handle
+
+    def _check_open(self) -> None:
+        """Raises if there are no workers any more.
+
+        Raises:
+            WorkerError: they have failed, or were closed.
+            SystemExit: the interpreter exits while this thread loads, which is to end without a word.
+        """
+        if self._broken is not None:
+            raise self._broken
+        if self._is_closed:
+            raise WorkerError("The workers have been closed.")
+        if self._ending.has_begun:
+            raise SystemExit
 
     def submit(self, task: Task, *, more: bool = False) -> None:
         is_pull = type(task.keys) is Pull
         message = b"" if is_pull else pack_message(task)
         with self._books:
-            if self._broken is not None:
-                raise self._broken
+            self._check_open()
             handle = self._handles[task.lane]
             if is_pull:
                 handle.pull(task)
@@ -182,8 +197,9 @@ class ProcessEngine:
             self._begun.clear()
             message = pack_message(BeginEpoch(self._epoch, shared_seed))
             # What is in flight is worked on all the same: it moves the workers' random generators, as in torch.
-            for handle in self._handles.values():
-                handle.channel.send(message)
+            with self._books:
+                for handle in self._handles.values():
+                    handle.channel.send(message)
             while len(self._begun) < self.workers:
                 self._wait()
             self._ready.clear()
@@ -222,16 +238,13 @@ class ProcessEngine:
             raise WorkerError("The workers belong to the process that this one was forked from. Iterate anew.")
         if self._is_torn:
             self._break(WorkerError("An interrupt hit the loader as it took in a batch. Start another epoch."))
-        if self._broken is not None:
-            raise self._broken
-        if self._is_closed:
-            raise WorkerError("The workers have been closed.")
-        for handle in self._handles.values():
-            if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
-                self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
+        with self._books:
+            self._check_open()
+            for handle in self._handles.values():
+                if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
+                    self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
         events = self._poll.poll((self._timeout or stall_s()) * 1000)
-        if self._ending.has_begun and not self._is_closed:
-            raise SystemExit  # the interpreter exits while this thread loads; let the thread end without a word
+        self._check_open()
         if self._is_interrupted:
             self._is_interrupted = False
             raise Interrupted
