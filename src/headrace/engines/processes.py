@@ -7,7 +7,7 @@ import os
 import select
 import threading
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,17 +15,18 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from headrace.base.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
+from headrace.base.errors import WorkerDiedError, WorkerError
 from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Pull, Skipped, Task
 from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
 from headrace.data.memory_hint import warn_of_huge_containers
+from headrace.engines.deaths import Deaths
 from headrace.engines.depth import Depth
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
 from headrace.engines.inbox import take_apart
 from headrace.engines.outbox import FailedRemotely, Report
-from headrace.engines.patience import stall_s
+from headrace.engines.patience import Patience
 from headrace.engines.process_worker import Resume, preload
 from headrace.engines.reports import (
     cannot_start,
@@ -38,8 +39,6 @@ from headrace.engines.reports import (
 from headrace.engines.worker import key_at, place_of
 from headrace.transport.segment import create_file
 from headrace.transport.tasks import pack_message
-
-_MOST_FRUITLESS = 30  # deaths, with no outcome between
 
 
 class ProcessEngine:
@@ -94,13 +93,11 @@ class ProcessEngine:
         self._ready: deque[Outcome] = deque()
         self._begun: set[int] = set()
         self._handles: dict[int, WorkerHandle] = {}
-        self._deaths: Counter[tuple[int, int, int]] = Counter()  # by epoch, task, position
-        self._false_starts = 0
-        self._fruitless = 0  # deaths since the last outcome
+        self._deaths = Deaths(self.workers)
         self._is_torn = False
         self._ahead.start()
         self._bad: dict[int, tuple[BadSample, ...]] = {}
-        self._has_warned = False
+        self._patience = Patience(self._timeout)
         self._tidings: deque[Callable[[], None]] = deque()  # of deaths; told when all is in order again
         self._poll = select.poll()
         try:
@@ -243,13 +240,13 @@ class ProcessEngine:
             for handle in self._handles.values():
                 if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
                     self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
-        events = self._poll.poll((self._timeout or stall_s()) * 1000)
+        events = self._poll.poll(self._patience.seconds * 1000)
         self._check_open()
         if self._is_interrupted:
             self._is_interrupted = False
             raise Interrupted
         if not events:
-            self._complain()
+            self._patience.complain(partial(describe_wait, self._handles.values(), self._stacks))
         with self._books:
             self._is_torn = True
             self._handle_events(events)
@@ -297,7 +294,7 @@ class ProcessEngine:
         message = report.message
         if isinstance(message, Begun):
             handle.is_ready = True
-            self._false_starts = 0
+            self._deaths.note_start()
             if message.epoch == self._epoch > 0:
                 self._begun.add(handle.number)
                 handle.states_at_start = report.states
@@ -306,7 +303,7 @@ class ProcessEngine:
             handle.states = report.states or handle.states
             return
         handle.states = report.states or handle.states
-        self._fruitless = 0
+        self._deaths.note_outcome()
         task = handle.in_flight.pop(message.number, None)
         if task is None:
             return  # of an epoch that was given up
@@ -333,9 +330,8 @@ class ProcessEngine:
         if not self._restart:
             self._break(WorkerDiedError(death))
             return
-        self._false_starts += not (handle.is_ready or handle.times_done)
-        self._fruitless += 1
-        if self._false_starts > self.workers or self._fruitless > _MOST_FRUITLESS + self.workers:
+        self._deaths.count(has_worked=bool(handle.is_ready or handle.times_done))
+        if self._deaths.are_too_many:
             self._break(WorkerDiedError(f"{death} Workers die again and again, so no other one is started."))
             return
         if at_work is not None:
@@ -364,8 +360,7 @@ class ProcessEngine:
 
     def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str, most: int) -> None:
         """Note which sample a worker died at. After so many deaths the sample is bad, and is not tried again."""
-        place = (self._epoch, task.number, position)
-        nth = self._deaths[place] = self._deaths[place] + 1
+        nth = self._deaths.count_at(self._epoch, task.number, position)
         if nth == 1:
             return
         text = describe_again(death, nth, place_of(task, position))
@@ -398,15 +393,6 @@ class ProcessEngine:
         self._broken = error
         self._is_torn = False
         self._end()
-
-    def _complain(self) -> None:
-        """Nothing has come for long: raise, or warn once if there is no time-out."""
-        text = describe_wait(self._handles.values(), self._stacks, self._timeout or stall_s())
-        if self._timeout:
-            raise WorkerTimeoutError(f"DataLoader timed out after {self._timeout} seconds. {text}")
-        if not self._has_warned:
-            self._has_warned = True
-            warn_user(f"No batch has come for {stall_s():.0f} seconds. {text}")
 
 
 def _nothing() -> None:

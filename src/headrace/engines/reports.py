@@ -82,7 +82,7 @@ def describe_restart(death: str) -> str:
     )
 
 
-def describe_wait(handles: Iterable[WorkerHandle], stacks: int, seconds: float) -> str:
+def describe_wait(handles: Iterable[WorkerHandle], stacks: int) -> str:
     """Which workers are at work, on which sample, and where in the code."""
     lines = []
     for handle in handles:

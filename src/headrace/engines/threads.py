@@ -12,15 +12,14 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from headrace.base.errors import WorkerError, WorkerTimeoutError
+from headrace.base.errors import WorkerError
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
-from headrace.base.warning import warn_user
 from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import LISTENS, POSITION, STOP, TASK, Board
 from headrace.data.dataset import is_datapipe
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.patience import grace_s, stall_s
+from headrace.engines.patience import Patience, grace_s
 from headrace.engines.worker import Worker, could_not_start, place_of, whereabouts
 
 
@@ -48,7 +47,7 @@ class ThreadEngine:
         self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
         self._in_flight: dict[int, Task] = {}
         self._epoch = 0
-        self._has_warned = False
+        self._patience = Patience(self._timeout)
         self._threads = [
             threading.Thread(
                 target=_run,
@@ -98,17 +97,9 @@ class ThreadEngine:
     def _wait(self) -> Outcome | Begun | None:
         while True:
             try:
-                return self._outcomes.get(timeout=self._timeout or stall_s())
+                return self._outcomes.get(timeout=self._patience.seconds)
             except Empty:
-                self._complain()
-
-    def _complain(self) -> None:
-        """Nothing has come for long: raise, or warn once if there is no time-out."""
-        if self._timeout:
-            raise WorkerTimeoutError(f"DataLoader timed out after {self._timeout} seconds. {self._describe_wait()}")
-        if not self._has_warned:
-            self._has_warned = True
-            warn_user(f"No batch has come for {stall_s():.0f} seconds. {self._describe_wait()}")
+                self._patience.complain(self._describe_wait)
 
     def _describe_wait(self) -> str:
         """Which workers are at work, on which sample, and where in the code."""

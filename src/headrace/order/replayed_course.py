@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -185,7 +186,7 @@ class FollowedKeys:
         keys: Iterator[Any] | None = None,
     ) -> None:
         self._course = course
-        self._progress = progress
+        self._progress = weakref.proxy(progress)  # which has these keys: a cycle would keep the dataset alive
         self._epochs = course.epochs() if known is None else known["epochs"]
         before = course.snapshot()
         self._keys = course.iterate() if keys is None else keys
