@@ -157,9 +157,11 @@ def test_closing_while_somebody_waits(make, tmp_path):
     thread = threading.Thread(target=receive, daemon=True)
     thread.start()
     time.sleep(0.05)
-    threading.Timer(0.05, (tmp_path / "open").touch).start()
+    opening = threading.Timer(0.05, (tmp_path / "open").touch)
+    opening.start()
     engine.close()
     engine.close()
+    opening.join()
     thread.join(20)
     assert not thread.is_alive()
     assert isinstance(told[0], (WorkerError, Finished)), told

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.needs import needs_torch
+from tests.once import made_once
 
 pytestmark = needs_torch
 
@@ -18,10 +19,8 @@ KINDS = ("weighted", "bucketed", "weighted buckets")
 N_SAMPLES, STOP_BATCH, LAST_EPOCH = 203, 5, 3
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def train(folder):
     """What each rank of each run saw; all of them must end by themselves."""
-    folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "tests.rank_training", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
@@ -29,6 +28,11 @@ def results(tmp_path_factory):
         run: [json.loads((folder / f"{run}-{rank}.json").read_text()) for rank in range(world)]
         for run, world in (("first", 2), ("again", 2), ("on three", 3))
     }
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return made_once(tmp_path_factory, "two_ranks", lambda: train(tmp_path_factory.mktemp("ranks")))
 
 
 def samples(ranks, kind, epoch, since=0):

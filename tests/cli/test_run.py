@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 from typer.testing import CliRunner
 
 from headrace.cli.app import app
+from tests.once import made_once
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -58,8 +59,8 @@ def test_a_text_model_with_its_own_collate_function_learns_the_same(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def ranks_alone() -> list[str]:
-    return losses(python("train_ranks.py"))
+def ranks_alone(tmp_path_factory) -> list[str]:
+    return made_once(tmp_path_factory, "ranks_alone", lambda: losses(python("train_ranks.py")))
 
 
 @pytest.mark.timeout(300)  # six processes import torch and its compiler, on whatever machine

@@ -311,11 +311,10 @@ def test_closing_from_another_thread_wakes_whoever_waits(ahead, tmp_path):
     ahead.submit(Task(0, [0], 0))
     wait_for(tmp_path / "begun-0")
     thread, told = receive_in_a_thread(ahead)
-    if is_remote(ahead):
-        threading.Timer(0.05, (tmp_path / "open").touch).start()  # a dataset that hangs is another test
-    else:
-        (tmp_path / "open").touch()
+    opening = threading.Timer(0.05 if is_remote(ahead) else 0, (tmp_path / "open").touch)
+    opening.start()  # a dataset that hangs is another test
     ahead.close()
+    opening.join()
     thread.join(20)
     assert not thread.is_alive()
     # An outcome that was just there may still be told. Otherwise the error is one that users may see.

@@ -41,7 +41,7 @@ def collate_options(kind: str, setting: Setting, batch_size: int | None) -> dict
     return {"collate_fn": functions[kind]} if kind in functions else {}
 
 
-@explore(500)
+@explore(250)
 @given(st.data(), lengths, batch_sizes, st.booleans(), st.booleans(), seeds, collations, steps)
 def test_map_datasets(
     data: st.DataObject,
@@ -68,7 +68,7 @@ def test_map_datasets(
     assert_same_traces(build, plan)
 
 
-@explore(200)
+@explore(100)
 @given(st.data(), st.integers(2, 12), st.integers(2, 9), seeds, steps)
 def test_random_augmentation(data: st.DataObject, n: int, batch_size: int, seed: int | None, plan: list[Step]) -> None:
     source = data.draw(sources.noisy_sources(n), label="dataset")
@@ -80,7 +80,7 @@ def test_random_augmentation(data: st.DataObject, n: int, batch_size: int, seed:
     assert_same_traces(build, plan)
 
 
-@explore(350)
+@explore(175)
 @given(st.data(), lengths, batch_sizes, st.booleans(), seeds, st.sampled_from(["shared", "private", "none"]), steps)
 def test_samplers(
     data: st.DataObject,
@@ -104,7 +104,7 @@ def test_samplers(
     assert_same_traces(build, plan)
 
 
-@explore(300)
+@explore(150)
 @given(st.data(), lengths, seeds, collations, steps)
 def test_batch_samplers(data: st.DataObject, n: int, seed: int | None, collation: str, plan: list[Step]) -> None:
     source = data.draw(sources.map_sources(n), label="dataset")
@@ -123,7 +123,7 @@ def test_batch_samplers(data: st.DataObject, n: int, seed: int | None, collation
     assert_same_traces(build, plan)
 
 
-@explore(300)
+@explore(150)
 @given(st.data(), lengths, batch_sizes, st.booleans(), seeds, collations, steps)
 def test_iterable_datasets(
     data: st.DataObject,

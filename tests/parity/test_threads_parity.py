@@ -36,7 +36,7 @@ thread_options = st.fixed_dictionaries(
 )
 
 
-@explore(200)
+@explore(100)
 @given(st.data(), lengths, batch_sizes, st.booleans(), seeds, collations, thread_options, few_epochs)
 def test_map_datasets(
     data: st.DataObject,
@@ -72,7 +72,7 @@ def test_map_datasets(
     compare_traces(results({}), results({"engine": "threads", **threads}))
 
 
-@explore(100)
+@explore(50)
 @given(st.data(), lengths, st.booleans(), thread_options)
 def test_samplers(data: st.DataObject, n: int, in_order: bool, threads: dict[str, Any]) -> None:
     source = data.draw(sources.quiet_sources(n), label="dataset")
@@ -93,7 +93,7 @@ def test_samplers(data: st.DataObject, n: int, in_order: bool, threads: dict[str
     assert results(engine="threads", in_order=in_order, **threads) == results()
 
 
-@explore(40)
+@explore(20)
 @given(st.data(), lengths, batch_sizes, thread_options, few_epochs)
 def test_streams(
     data: st.DataObject, n: int, batch_size: int | None, threads: dict[str, Any], plan: list[Step]

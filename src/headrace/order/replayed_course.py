@@ -138,7 +138,7 @@ class ReplayedCourse:
                 "samplers": self.sampler_states(),
             }
         ahead = sorted(number - progress.batches for number in progress.ahead)
-        return {**saved, "replay": progress.keys.replay(), "ahead": ahead}
+        return {**saved, "replay": progress.keys.replay(progress.batches), "ahead": ahead}
 
     def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
         check_equal(start["described"], self._describe())
@@ -186,7 +186,7 @@ class FollowedKeys:
         keys: Iterator[Any] | None = None,
     ) -> None:
         self._course = course
-        self._progress = weakref.proxy(progress)  # which has these keys: a cycle would keep the dataset alive
+        self._progress = weakref.ref(progress)  # which has these keys: a cycle would keep the dataset alive
         self._epochs = course.epochs() if known is None else known["epochs"]
         before = course.snapshot()
         self._keys = course.iterate() if keys is None else keys
@@ -225,15 +225,15 @@ class FollowedKeys:
         self.drawn += 1
         if self._states is not None:
             self._states.append((self.drawn, self._course.sampler_states()))
-            while len(self._states) > 1 and self._states[0][0] < self._progress.batches:
-                self._states.popleft()
+            progress = self._progress()
+            while len(self._states) > 1 and (progress is None or self._states[0][0] < progress.batches):
+                self._states.popleft()  # nobody will ask for it
         return key
 
-    def replay(self) -> dict[str, Any]:
-        """What brings the drawing to where the loop is."""
+    def replay(self, given: int) -> dict[str, Any]:
+        """What brings the drawing to where so many batches were given."""
         if self._watch is not None:
             self._watch.tell()
-        given = self._progress.batches
         return {
             "at_iter": self._at_iter,
             "at_first": self._course.snapshot() if self._at_first is None else self._at_first,
