@@ -56,6 +56,7 @@ def make_window_flow(
         drops_rest=packing is not None and packing.drops_rest,
         known_rows=course.counts.known if course.loading.tells_rows else None,
         note_rows=course.counts.note,
+        most_empty=shares.most_empty,
         tell_bad=tell_bad,
         account=_open_account(loader, course, shares, progress),
         timekeeper=loader._recorder.latest,

@@ -33,7 +33,7 @@ from headrace.streams.messages import (
     Span,
     WindowRead,
 )
-from headrace.streams.open_window import LOST, Account, Due, OpenWindow, RestRows, may_open_more
+from headrace.streams.open_window import LOST, Account, Due, EmptyWindows, OpenWindow, RestRows, may_open_more
 from headrace.streams.windows import Share
 from headrace.window_tasks import WindowTasks
 
@@ -59,6 +59,7 @@ class WindowFlow:
             until it is read.
         join: makes a batch of the rows of several windows, given the epoch and the number of the batch.
         finish: makes a batch of columns; None if workers make them.
+        most_empty: see `EmptyWindows`.
         tell_bad: hears of rows that were left out.
         account: hears of every batch.
         timekeeper: hears of the tasks that were timed.
@@ -79,6 +80,7 @@ class WindowFlow:
         drops_rest: bool = False,
         known_rows: Callable[[Share], int | None] | None = None,
         note_rows: Callable[[Share, int], None] | None = None,
+        most_empty: Callable[[], int | None] | None = None,
         tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
         account: Account | None = None,
         timekeeper: Timekeeper | None = None,
@@ -88,13 +90,12 @@ class WindowFlow:
         self._progress = progress
         self._row_length = row_length
         self._size = size * row_length
-        self._drop_last = drop_last
-        self._drops_rest = drops_rest
+        self._drop_last, self._drops_rest = drop_last, drops_rest
         self._join = join
         self._cutter = None if finish is None else ColumnCutter(size, finish)
         self._next_index, self._next_first = place
-        self._known_rows = known_rows
-        self._note_rows = note_rows
+        self._known_rows, self._note_rows = known_rows, note_rows
+        self._empty = EmptyWindows(most_empty)
         self._tell_bad = tell_bad
         self._account = account
         self._timekeeper = timekeeper
@@ -297,6 +298,7 @@ class WindowFlow:
             if window.n_taken < len(window.asked) or not window.is_cut:
                 return
             self._open.popleft()
+            self._windows_ended |= self._empty.are_all(window.n_rows or 0)
 
     def _take(self, window: OpenWindow, request: Any, outcome: Outcome) -> None:
         """Take the next answer of a window."""

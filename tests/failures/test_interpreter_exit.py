@@ -80,11 +80,12 @@ def test_without_any_goodbye(tmp_path, how):
     assert ended.stderr == ""
 
 
-def test_in_a_thread_that_loads(tmp_path):
+@pytest.mark.parametrize("engine", ["processes", "threads"])
+def test_in_a_thread_that_loads(tmp_path, engine):
     """The main thread leaves while a daemon thread waits for batches."""
-    source = """
+    source = f"""
     def load():
-        for batch in DataLoader(SlowDataset(range(1000), 0.01), num_workers=2, output="numpy"):
+        for batch in DataLoader(SlowDataset(range(1000), 0.01), num_workers=2, output="numpy", engine="{engine}"):
             pass
 
     threading.Thread(target=load, daemon=True).start()

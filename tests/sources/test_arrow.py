@@ -14,7 +14,7 @@ from headrace.base.later_column import made
 
 pa = pytest.importorskip("pyarrow")
 
-from headrace.sources.arrow import TableChunk, column_values  # noqa: E402 (needs pyarrow)
+from headrace.sources.arrow import TableChunk, check_text  # noqa: E402 (needs pyarrow)
 
 PAIR = pa.list_(pa.int32(), 2)
 
@@ -288,10 +288,15 @@ def test_columns_that_several_slices_see_cannot_be_written_to():
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_strings_that_are_none_are_told_of(kind):
-    values = pa.array(
-        [b"good", b"bad \xe9" + b"x" * 5000, None], pa.binary() if kind == pa.string() else pa.large_binary()
-    )
-    array = pa.Array.from_buffers(kind, 3, values.buffers())
-    with pytest.raises(RecordError, match=r"^A string is not UTF-8: invalid continuation byte, 0xe9 at 4\.$"):
-        column_values(array)
+@pytest.mark.parametrize("wrap", ["plain", "list", "struct", "dictionary"])
+def test_strings_that_are_none_are_told_of(kind, wrap):
+    values = pa.array([b"good", b"bad \xe9" + b"x" * 5000], pa.binary() if kind == pa.string() else pa.large_binary())
+    array = pa.Array.from_buffers(kind, 2, values.buffers())
+    if wrap == "list":
+        array = pa.ListArray.from_arrays([0, 1, 2], array)
+    elif wrap == "struct":
+        array = pa.StructArray.from_arrays([array], ["a"])
+    elif wrap == "dictionary":
+        array = pa.DictionaryArray.from_arrays([1, 0], array)
+    with pytest.raises(RecordError, match=r"^The column 'x' is damaged: .*UTF8.* index 1\.$"):
+        check_text(pa.record_batch([array], ["x"]))

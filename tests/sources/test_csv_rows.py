@@ -176,6 +176,23 @@ class TestValues:
             {"i": None, "f": None, "b": None, "s": "true", "none": ""},
         ]
 
+    @pytest.mark.parametrize("sign", ["", "-", "+"])
+    @pytest.mark.parametrize("others", [["5"], ["5", "nan"], ["+5", ""], ["9" * 5000]])
+    def test_integers_of_more_than_64_bits_keep_their_digits(self, tmp_path, sign, others):
+        values = [f"{sign}9223372036854775809", f"{sign}9223372036854775810", *others]
+        path = write(tmp_path, "id,x\n" + "".join(f"{value},1\n" for value in values))
+        source = CsvSource(path)
+        assert source.describe()["columns"] == {"id": "str", "x": "int"}
+        assert [row["id"] for row in all_rows(source)] == values
+
+    def test_the_largest_integers_of_64_bits_are_int(self, tmp_path):
+        path = write(tmp_path, f"a\n{2**63 - 1}\n{-(2**63)}\n0{2**63 - 1}\n")
+        assert [row["a"] for row in all_rows(CsvSource(path))] == [2**63 - 1, -(2**63), 2**63 - 1]
+
+    def test_a_large_integer_among_fractions_is_a_float(self, tmp_path):
+        path = write(tmp_path, f"a\n{10**20}\n0.5\n")
+        assert [row["a"] for row in all_rows(CsvSource(path))] == [1e20, 0.5]
+
     def test_columns_are_arrays_where_they_can_be(self, tmp_path):
         path = write(tmp_path, "i,f,b,s,n\n1,1.5,true,x,1\n2,,false,y,\n")
         (columns,) = columns_of(CsvSource(path))
@@ -304,6 +321,21 @@ class TestBadRecords:
         with pytest.raises(RecordError, match=r"line 20002 .*column 'a': 'x' is no int; types=\{'a': 'str'\} would"):
             all_rows(CsvSource(path))
 
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            ("1.5", r"'1\.5' is no int; types=\{'a': 'float'\} would take it"),
+            ("1e3", r"'1e3' is no int; types=\{'a': 'float'\} would take it"),
+            (str(2**63), r"9223372036854775808 is no int of 64 bits; types=\{'a': 'str'\} would take any text"),
+            ("9" * 5000, r"9999.* is no int of 64 bits; types=\{'a': 'str'\} would take any text"),
+            ("+" + "9" * 30, r"'\+9+' is no int; types=\{'a': 'str'\} would take any text"),
+        ],
+    )
+    def test_the_type_that_would_take_a_value_is_told(self, tmp_path, value, message):
+        path = write(tmp_path, "a\n" + "1\n" * 20_000 + f"{value}\n")
+        with pytest.raises(RecordError, match=rf"line 20002 .*column 'a': {message}"):
+            all_rows(CsvSource(path))
+
     def test_a_quote_that_is_never_closed(self, tmp_path):
         path = write(tmp_path, 'a,b\n1,x\n2,"y\n3,z\n')
         bad = []
@@ -370,3 +402,23 @@ def test_a_table_can_be_read_from_any_row(tmp_path):
 def test_wrong_formats(wrong):
     with pytest.raises(ValueError, match="must"):
         CsvFormat(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"names": "ab"}, "names must be a list of strings, got 'ab'"),
+        ({"nulls": "NA"}, "nulls must be a list of strings, got 'NA'"),
+        ({"nulls": ["NA", None]}, r"nulls must be a list of strings, got \['NA', None\]"),
+        ({"types": {"a": ["int"]}}, r"A type must be one of 'int', .* got \['int'\]"),
+    ],
+)
+def test_what_is_wrong_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        CsvFormat(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [["int"], "int", int], ids=repr)
+def test_types_must_be_a_mapping(wrong):
+    with pytest.raises(TypeError, match=r"types must be a mapping .* such as \{'id': 'int'\}, got "):
+        CsvFormat(types=wrong)

@@ -81,6 +81,14 @@ class TestListing:
         with pytest.raises(FileNotFoundError, match=r"3 paths stand for no file: .*no\.txt.*/\*\.csv.*empty"):
             list_files([tree / "no.txt", tree / "a.txt", f"{tree}/*.csv", tree / "empty"])
 
+    def test_why_there_is_none_is_told(self, tree):
+        (tree / "empty").mkdir()
+        for path in (tree / "no.txt", f"{tree}/*.csv"):
+            with pytest.raises(FileNotFoundError, match=r"'\. There is no such file or directory\.$"):
+                list_files(path)
+        with pytest.raises(FileNotFoundError, match=r"empty'\. A directory must have files that are not hidden\.$"):
+            list_files(tree / "empty")
+
     def test_a_file_twice(self, tree):
         with pytest.raises(ValueError, match=r"a\.txt' more than once"):
             list_files([tree / "a.txt", f"{tree}/*.txt"])

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.errors import RecordError
 from headrace.sources.long_values import LongValues, PickedColumn, SideBySide
 
 
@@ -45,7 +43,3 @@ def test_all_slices_are_sent_with_the_memory_once():
     assert first.made() + second.made() == [bytes(range(100, 200)), bytes(range(100)), bytes(range(100, 200))]
 
 
-def test_what_is_no_text_is_refused():
-    column = PickedColumn(LongValues([side_by_side([b"\xff"])], is_text=True), np.array([0]))
-    with pytest.raises(RecordError, match="A string is not UTF-8: invalid start byte, 0xff at 0"):
-        column.made()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -74,6 +75,35 @@ def test_parameters_are_values_and_never_sql(database):
     assert sorted(row["place"] for row in all_rows(source)) == list(range(50))
 
 
+@pytest.mark.parametrize("sign", ":@$")
+@pytest.mark.parametrize("options", [{}, {"key": "place"}, {"key": "key"}, {"order_by": "place"}], ids=str)
+def test_parameters_may_have_names(database, sign, options):
+    sql = f"SELECT * FROM data WHERE place < {sign}most AND place >= {sign}least AND place <> {sign}most - 1"
+    parameters = MappingProxyType({"least": 10, "most": 50, "unused": 1})
+    source = SqlSource(database, sql, parameters=parameters, block_rows=7, **options)
+    assert sorted(row["place"] for row in all_rows(source)) == list(range(10, 49))
+    assert source.count() == 39
+
+
+def test_names_of_parameters_cannot_clash_with_our_own(database):
+    names = ["headrace_border0", "headrace_border1", "headrace_border_0"]
+    sql = f"SELECT * FROM data WHERE place < :{names[0]} AND place > :{names[1]} AND place <> :{names[2]}"
+    parameters = dict(zip(names, (50, 9, 20), strict=True))
+    source = SqlSource(database, sql, "place", parameters=parameters, block_rows=7)
+    assert [row["place"] for row in all_rows(source)] == [i for i in range(10, 50) if i != 20]
+
+
+def test_named_parameters_work_in_other_processes(database):
+    options = {"parameters": {"most": 900}, "block_rows": 300}
+    check_other_processes(SqlSource(database, "SELECT * FROM data WHERE place < :most", "place", **options))
+
+
+@pytest.mark.parametrize("wrong", ["50", b"50", {50}, 50, None], ids=repr)
+def test_parameters_of_other_kinds_are_refused(database, wrong):
+    with pytest.raises(TypeError, match=r"`parameters` must be a list of values, or a mapping .*, got "):
+        SqlSource(database, "SELECT * FROM data WHERE place < ?", parameters=wrong)
+
+
 def test_columns_with_hostile_names(tmp_path):
     name = 'a"; DROP TABLE data; --'
     path = make(tmp_path / "x.db", [(3,), (1,), (2,)], '"a""; DROP TABLE data; --"')
@@ -91,6 +121,43 @@ def test_nothing_can_be_written(database):
     with pytest.raises(sqlite3.OperationalError):
         rows_of(source := SqlSource(database, "DELETE FROM data"), source.blocks()[0])
     assert SqlSource(database, "SELECT * FROM data").count() == 1000
+
+
+@pytest.mark.parametrize("wrong", ["", " ;\n"])
+def test_an_empty_query_is_refused(database, wrong):
+    with pytest.raises(ValueError, match="`query` must be one SELECT statement, got"):
+        SqlSource(database, wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["DELETE FROM data", "SELECT * FROM nowhere", "SELECT 1; SELECT 2", "SELECT * FROM data WHERE place < :x"]
+)
+@pytest.mark.parametrize("key", [None, "place"])
+def test_a_query_that_fails_is_told(database, wrong, key):
+    with pytest.raises(sqlite3.Error) as caught:
+        SqlSource(database, wrong, key, parameters={"y": 1}).blocks()
+    assert caught.value.__notes__ == [f"This came of the query {wrong!r}, which must be one SELECT statement."]
+
+
+def test_a_query_that_fails_later_is_told_once_and_in_short(database):
+    source = SqlSource(database, f"SELECT json(place || 'x') AS y, '{'z' * 5000}' AS z FROM data")
+    with pytest.raises(sqlite3.OperationalError, match="malformed JSON") as caught:
+        rows_of(source, source.blocks()[0])
+    (note,) = caught.value.__notes__
+    assert note.startswith("This came of the query \"SELECT json(place || 'x')")
+    assert len(note) < 400
+
+
+@pytest.mark.parametrize("options", [{"key": "place"}, {"order_by": "place"}], ids=str)
+@pytest.mark.parametrize("twice", ["place, key, place", "place, key, KEY", "place, key, key, key, key, key, key"])
+def test_columns_of_one_name_are_refused_with_a_key_too(database, options, twice):
+    with pytest.raises(ValueError, match=r"must have different names, .*got \['place', 'key', "):
+        SqlSource(database, f"SELECT {twice} FROM data", **options).blocks()
+
+
+def test_columns_that_only_look_renamed(tmp_path):
+    path = make(tmp_path / "x.db", [(1, 2)], 'a, "a:1"')
+    assert all_rows(SqlSource(path, "SELECT * FROM data", "a")) == [{"a": 1, "a:1": 2}]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,23 @@ def test_errors_in_the_query_are_told_at_once(dsn, driver):
         rows_of(divided, divided.blocks()[0])
 
 
+def test_a_query_that_fails_is_told(dsn, driver):
+    with pytest.raises(Exception, match="does not exist") as caught:
+        SqlSource(dsn, "SELECT * FROM nowhere", "id", driver=driver).blocks()
+    (note,) = caught.value.__notes__
+    assert note == "This came of the query 'SELECT * FROM nowhere', which must be one SELECT statement."
+
+
+def test_columns_of_one_name_are_refused(dsn, driver):
+    with pytest.raises(ValueError, match=r"must have different names, got \['place', 'id', 'id'\]"):
+        SqlSource(dsn, "SELECT place, id, id FROM data", "place", driver=driver).blocks()
+
+
+def test_named_parameters_are_refused(driver):
+    with pytest.raises(TypeError, match=r"must be a list of values .* PostgreSQL, got a mapping. Write \$1, \$2"):
+        SqlSource("postgresql://host/db", "SELECT %(x)s", parameters={"x": 1}, driver=driver)
+
+
 def test_nothing_can_be_written(dsn, driver):
     query = "WITH gone AS (DELETE FROM data RETURNING place) SELECT place FROM gone"
     with pytest.raises(Exception, match=r"data-modifying|read-only transaction"):

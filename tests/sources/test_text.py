@@ -223,11 +223,21 @@ class TestFiles:
             ({"block_bytes": "1M"}, TypeError),
             ({"max_record_bytes": 0}, ValueError),
             ({"encoding": "hex"}, LookupError),
+            ({"errors": "nope"}, LookupError),
         ],
     )
     def test_wrong_options(self, options, error):
         with pytest.raises(error):
             FileOptions(**options)
+
+    @pytest.mark.parametrize("encoding", ["hex", "utf-9"])
+    def test_what_is_no_encoding_of_text(self, encoding):
+        with pytest.raises(LookupError, match=rf"encoding must be .*'utf-8'.*, got '{encoding}'\."):
+            FileOptions(encoding=encoding)
+
+    def test_what_is_no_way_to_treat_errors(self):
+        with pytest.raises(LookupError, match=r"errors must be 'strict', .*'replace'.*, got 'nope'\."):
+            FileOptions(errors="nope")
 
 
 class TestWholeFiles:

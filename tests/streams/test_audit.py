@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace import Audit, AuditError, DataLoader
+from headrace import Audit, AuditError, DataLoader, Stream
 from headrace.streams.mix import mix
 from tests.streams.memory import in_memory
 
@@ -124,3 +124,14 @@ def test_batches_that_are_left_out_are_counted_as_such():
     list(loader)
     audit.check()
     assert "16 delivered, 4 left out as bad" in audit.report()
+
+
+@pytest.mark.parametrize("shard", ["stride", "dispatch"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("n", [0, 5, 6])
+def test_an_iterable_that_does_not_tell_its_length_is_proven(shard, workers, n):
+    stream = Stream.from_iterable(lambda: iter(range(n)), shard=shard, block_rows=2)
+    loader, audit = audited(stream, num_workers=workers)
+    assert [row for batch in loader for row in batch] == list(range(n))
+    audit.check()
+    assert audit.proven == [0]

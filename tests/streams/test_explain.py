@@ -94,3 +94,9 @@ def test_mixing_is_measured():
     assert mixing_score(windows_of([])) == 1
     near, far = mixing_score(windows_of([[0, 1], [2, 3]])), mixing_score(windows_of([[0, 2], [1, 3]]))
     assert 0 < near < far < 1
+
+
+@pytest.mark.parametrize(("options", "text"), [({"workers": -1}, "workers"), ({"world": 0}, "world")])
+def test_nobody_to_read_is_refused(options, text):
+    with pytest.raises(ValueError, match=f"{text} must be at least"):
+        own(2).explain(**options)

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import time
 
 import pytest
 
-from headrace import DataLoader, RecordError, TooManyBadSamplesError, read_arrow, read_jsonl, read_parquet, read_text
+from headrace import (
+    ChangedFileError,
+    DataLoader,
+    RecordError,
+    Stream,
+    TooManyBadSamplesError,
+    mix,
+    read_arrow,
+    read_jsonl,
+    read_parquet,
+    read_text,
+)
 from tests.streams.memory import in_memory, outcomes
 
 WORKERS = [0, 2]
@@ -214,7 +229,99 @@ def test_strings_that_are_none_are_told_with_their_file(tmp_path, workers, shuff
     pq.write_table(pa.table({"x": pa.Array.from_buffers(pa.string(), 10, values.buffers())}), tmp_path / "bad.parquet")
     stream = read_parquet(tmp_path / "bad.parquet", rows="columns")
     loader = DataLoader(stream.shuffle() if shuffled else stream, batch_size=2, num_workers=workers)
-    with pytest.raises(RecordError, match="A string is not UTF-8") as caught:
+    with pytest.raises(RecordError, match="The column 'x' is damaged: Invalid UTF8") as caught:
         list(loader)
     told = "".join([*getattr(caught.value, "__notes__", []), str(caught.value.__cause__)])
     assert "bad.parquet" in told
+
+
+def write_strings(path, name, *, bad=None):
+    """A Parquet file of six strings, one of which may be none."""
+    pa, pq = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    values = pa.array([b"\xff\xfe" if i == bad else f"{name}{i}".encode() for i in range(6)])
+    pq.write_table(pa.table({"x": pa.Array.from_buffers(pa.string(), 6, values.buffers())}), path / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("rows", ["dicts", "columns"])
+@pytest.mark.parametrize("size", [2, 4, 5])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "engine": "threads"}])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_only_the_block_with_a_string_that_is_none_is_left_out(tmp_path, rows, size, options):
+    for name, bad in (("a", None), ("b", 3), ("c", None)):
+        write_strings(tmp_path, name, bad=bad)
+    stream = read_parquet(tmp_path, rows=rows)
+    bad_rows = tmp_path / "bad.jsonl"
+    with DataLoader(stream, batch_size=size, on_error="skip", quarantine=bad_rows, **options) as loader:
+        found = [x for batch in loader for x in batch["x"]]
+    assert found == [f"{name}{i}" for name in "ac" for i in range(6)]
+    [bad] = loader.errors
+    assert "b.parquet" in str(bad.key)
+    assert "The column 'x' is damaged" in bad.error
+    assert "b.parquet" in json.loads(bad_rows.read_text())["where"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_batches_that_cannot_be_collated_are_written_down(tmp_path, workers):
+    stream = Stream.from_blocks([0, 1], lambda n: [n] * 5)
+    bad_rows = tmp_path / "bad.jsonl"
+    options = {"collate_fn": refuse_ones, "on_error": "skip", "quarantine": bad_rows, "num_workers": workers}
+    with DataLoader(stream, batch_size=2, **options) as loader:
+        assert list(loader) == [[0, 0], [0, 0]]
+    assert len(bad_rows.read_text().splitlines()) == len(loader.errors) == 3
+
+
+def refuse_ones(rows):
+    if 1 in rows:
+        raise ValueError("a one")
+    return rows
+
+
+class LateWorker:
+    """Lets worker 1 start late."""
+
+    def __call__(self, number):
+        if number == 1:
+            time.sleep(0.3)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_know_the_files_that_were_listed_first(tmp_path, method):
+    """One that starts late must not take a file that was replaced for the one that was listed."""
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"old{i:04}\n" for i in range(36)))
+    loader = DataLoader(
+        read_text(path, block_bytes=96),
+        batch_size=6,
+        num_workers=2,
+        worker_init_fn=LateWorker(),
+        multiprocessing_context=method,
+    )
+    with loader:
+        batches = iter(loader)
+        found = list(next(batches))
+        other = tmp_path / "other.txt"
+        other.write_text("".join(f"new{i:04}\n" for i in range(36)))
+        os.replace(other, path)
+        with contextlib.suppress(ChangedFileError):
+            for batch in batches:
+                found += batch
+    assert all(line.startswith("old") for line in found)
+
+
+def no_rows(row):
+    return False
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}])
+@pytest.mark.parametrize("kind", ["filtered", "told", "mixed"])
+def test_what_has_no_rows_is_not_repeated_for_ever(options, kind):
+    if kind == "told":
+        stream = Stream.from_blocks([0, 1], lambda n: [], counts=[0, 0]).repeat()
+    else:
+        stream = Stream.from_blocks([0, 1], lambda n: [n]).filter(no_rows).repeat()
+    if kind == "mixed":
+        stream = mix([stream, Stream.from_blocks([0], lambda n: [1, 2])], [1, 1], stop="all")
+    loader = DataLoader(stream, batch_size=2, **options)
+    assert [batch.tolist() for batch in loader] == ([[1, 2]] if kind == "mixed" else [])
+    assert list(stream) == ([1, 2] if kind == "mixed" else [])

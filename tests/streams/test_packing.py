@@ -100,3 +100,11 @@ def test_packing_comes_last():
         packed.pack(3)
     with pytest.raises(ValueError, match="must come before pack"):
         packed.shuffle()
+
+
+@pytest.mark.parametrize("row", [5, None, {"tokens": [1, 2]}, np.int64(3), np.array(3)], ids=repr)
+def test_rows_that_are_no_sequences(row):
+    stream = Stream.from_blocks([0], lambda _: [[1, 2], row]).pack(2)
+    for rows in (stream, DataLoader(stream)):
+        with pytest.raises(TypeError, match=r"pack\(\) needs rows that are sequences of tokens, got .*map\(\)"):
+            list(rows)

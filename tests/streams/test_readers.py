@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import sqlite3
 from contextlib import closing
+from dataclasses import fields
 
 import pytest
 
 from headrace import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
+from headrace.sources.file_source import FileOptions
+from headrace.sources.sql import SqlSource
+from headrace.sources.tar import TarSource
 from tests.sources.archives import tar_bytes
 
 
@@ -95,6 +100,30 @@ def test_rows_are_dicts_or_columns(tmp_path, read):
         read(tmp_path, rows="lists")
 
 
-def test_an_option_that_there_is_not_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="blok_bytes"):
-        read_text(tmp_path, blok_bytes=1)
+@pytest.mark.parametrize("read", [read_text, read_jsonl, read_csv, read_tar, read_sql])
+def test_an_option_that_there_is_not_is_refused(read):
+    with pytest.raises(TypeError, match=rf"^{read.__name__}\(\) got an unexpected keyword argument 'blok_bytes'"):
+        read("a", *["SELECT 1"] * (read is read_sql), blok_bytes=1)
+
+
+def defaults(function):
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+
+@pytest.mark.parametrize("read", [read_text, read_jsonl, read_csv])
+def test_readers_of_text_name_all_options_of_files(read):
+    options = {field.name: field.default for field in fields(FileOptions) if field.name != "access"}
+    assert options.items() <= defaults(read).items()
+
+
+@pytest.mark.parametrize(("read", "source"), [(read_tar, TarSource), (read_sql, SqlSource)])
+def test_readers_name_all_options_of_their_source(read, source):
+    options = {name: default for name, default in defaults(source).items() if name != "access"}
+    assert options.items() <= defaults(read).items()
+
+
+@pytest.mark.parametrize("read", [read_parquet, read_arrow])
+def test_columns_twice_are_refused(tmp_path, read):
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match=r"`columns` must name each column once, got \['i'\] more than once"):
+        read(tmp_path, columns=["i", "j", "i"])

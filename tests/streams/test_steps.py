@@ -91,6 +91,17 @@ def test_a_batch_that_raises_is_left_out_as_a_whole():
         step.apply(rows, refuse_row)
 
 
+@pytest.mark.parametrize("made", [[1, 2], None, 5, "ab"])
+def test_a_batch_that_becomes_no_columns(made):
+    step = MapBatches(lambda _: made, 2)
+    rows = ArrayRows({"n": list(range(3))})
+    with pytest.raises(TypeError, match=r"map_batches\(\) must return a dict of columns, got "):
+        step.apply(rows, refuse_row)
+    bad = []
+    assert step.apply(rows, lambda index, row, error: bad.append(index)).rows() == []
+    assert bad == [0, 2]
+
+
 @given(sequences=st.lists(st.lists(st.integers(), max_size=7), max_size=7), length=st.integers(1, 9))
 def test_packing_loses_nothing(sequences, length):
     rows = Packing(length).rows(Tokens.of(sequences))

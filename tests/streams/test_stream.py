@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from headrace import DataLoader, Stream, read_text
+from headrace.base.errors import RecordError
 from tests.streams.memory import in_memory
 
 
@@ -28,6 +29,47 @@ def test_large_blocks_come_whole():
 def test_counts_of_other_blocks_are_refused():
     with pytest.raises(ValueError, match="2 blocks, got 1"):
         Stream.from_blocks([1, 2], range, counts=[1])
+
+
+@pytest.mark.parametrize(("counts", "error"), [([1, -1], ValueError), ([1, "2"], TypeError), (3, TypeError)])
+def test_counts_that_are_no_numbers_of_rows_are_refused(counts, error):
+    with pytest.raises(error, match=r"counts must be (at least 0|an int|an iterable)"):
+        Stream.from_blocks([1, 2], range, counts=counts)
+
+
+@pytest.mark.parametrize("counts", [[3, 4], [3, 2], [3, 0]])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stream: stream,
+        lambda stream: stream.skip(1),
+        lambda stream: stream.map(str),
+        lambda stream: stream.shuffle(),
+    ],
+    ids=["read", "skip", "map", "shuffle"],
+)
+def test_wrong_counts_are_told_when_blocks_are_read(counts, change):
+    stream = change(Stream.from_blocks(["a", "b"], lambda _: [1, 2, 3], counts=counts))
+    told = rf"^Block b must have {counts[1]} rows, as counts= says, but has 3"
+    with pytest.raises(RecordError, match=told):
+        list(stream)
+    with pytest.raises(RecordError, match=told):
+        list(DataLoader(stream, batch_size=2))
+
+
+def test_wrong_counts_do_no_harm_where_bad_rows_are_left_out():
+    stream = Stream.from_blocks([0, 1], lambda _: [1, 2, 3], counts=[2, 4])
+    assert list(DataLoader(stream, batch_size=None, on_error="skip", collate_fn=None)) == [1, 2, 3, 1, 2, 3]
+
+
+def test_blocks_may_come_from_an_iterator():
+    stream = Stream.from_blocks((n for n in [1, 2]), range, counts=iter([1, 2]))
+    assert list(stream) == list(stream) == [0, 0, 1]
+
+
+def test_what_are_no_blocks():
+    with pytest.raises(TypeError, match=r"blocks must be an iterable of what `read` is called with, got 5\."):
+        Stream.from_blocks(5, range)
 
 
 @pytest.mark.parametrize("index", [0, -1, slice(2)])
@@ -109,6 +151,18 @@ def test_numbers_that_are_not_positive_are_refused(method, argument, text):
 def test_what_is_no_number_is_refused(method):
     with pytest.raises(TypeError, match="must be an int, got 'a'"):
         getattr(in_memory(4, 2), method)("a")
+
+
+@pytest.mark.parametrize("method", ["take", "skip", "set_epoch"])
+def test_none_is_no_number(method):
+    with pytest.raises(TypeError, match="must be an int, got None"):
+        getattr(in_memory(4, 2), method)(None)
+
+
+@pytest.mark.parametrize("method", ["take", "skip", "set_epoch"])
+def test_negative_numbers_are_refused(method):
+    with pytest.raises(ValueError, match="must be at least 0, got -1"):
+        getattr(in_memory(4, 2), method)(-1)
 
 
 def test_batches_of_no_rows_are_refused():

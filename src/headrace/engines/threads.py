@@ -39,9 +39,11 @@ class ThreadEngine:
         self.capacity = self.depth = workers * prefetch_factor
         self._timeout = timeout
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+        self._is_closed = True
 
     def start(self, job: Job) -> None:
         self.close()
+        self._is_closed = False
         self._outcomes: SimpleQueue[Outcome | Begun | None] = SimpleQueue()
         self._inboxes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(self.workers)]
         self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
@@ -72,6 +74,8 @@ class ThreadEngine:
         outcome = self._wait()
         if outcome is None and not self._close.alive:
             self._outcomes.put(None)  # for whoever asks again
+            if not self._is_closed:
+                raise SystemExit  # the interpreter exits while this thread loads; let the thread end without a word
             raise WorkerError("The workers have been closed.")
         if outcome is None:
             raise Interrupted
@@ -92,6 +96,7 @@ class ThreadEngine:
         self._outcomes.put(None)
 
     def close(self) -> None:
+        self._is_closed = True
         self._close()
 
     def _wait(self) -> Outcome | Begun | None:

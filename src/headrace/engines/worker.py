@@ -225,7 +225,7 @@ class Worker:
                 failure = RuntimeError("A dataset or collate_fn raised StopIteration.")
                 failure.__cause__ = error
             if self._job.skip_errors and self._watch is not None:
-                self._watch.bad.append((_readable(task.keys), failure))
+                self._watch.bad.append((key_at(task, -1), failure))
                 return Skipped(task.number, (), self._stream_state())
             return Failed(task.number, failure, self._stream_state())
 

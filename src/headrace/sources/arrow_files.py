@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from headrace.base.errors import HeadraceError, RecordError
 from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.optional import import_extra
 from headrace.sources.access import Access
-from headrace.sources.arrow import TableChunk
+from headrace.sources.arrow import TableChunk, check_text
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
@@ -95,6 +96,8 @@ class TableSource(ABC):
             raise TypeError(f"`columns` must be a list of names, got {columns!r}: pass [{columns!r}].")
         if columns is not None and not len(columns):
             raise ValueError("`columns` must name at least one column, got none; pass None for all.")
+        if doubles := sorted(name for name, count in Counter(() if columns is None else columns).items() if count > 1):
+            raise ValueError(f"`columns` must name each column once, got {doubles} more than once.")
         if block_bytes is not None:
             check_count("block_bytes", block_bytes, 1)
         self._columns = None if columns is None else tuple(columns)
@@ -271,6 +274,7 @@ def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Itera
     """
     keep_freed_memory()
     for batch in batches:
+        check_text(batch)
         n_rows = batch.num_rows
         if first_row < n_rows:
             n = chunk_rows(n_rows, batch.nbytes)

@@ -40,6 +40,7 @@ class CsvFormat:
 
     Raises:
         ValueError: an attribute is not like that.
+        TypeError: `types` is no mapping.
     """
 
     separator: str = ","
@@ -56,10 +57,9 @@ class CsvFormat:
                 raise ValueError(f"{name} must be one ASCII character and no newline, got {character!r}.")
         if self.separator == self.quote:
             raise ValueError(f"separator and quote must differ, got {self.quote!r} for both.")
-        for given in (self.types or {}).values():
-            type_name(given)
-        if isinstance(self.names, str) or isinstance(self.nulls, str):
-            raise ValueError("names and nulls must be lists of strings, got a string.")
+        _check_types(self.types)
+        _check_texts("names", self.names)
+        _check_texts("nulls", self.nulls)
 
     @property
     def has_quoted_newlines(self) -> bool:
@@ -88,6 +88,23 @@ class CsvSchema:
 
     names: tuple[str, ...]
     types: Mapping[str, str]
+
+
+def _check_types(types: Any) -> None:
+    if types is None:
+        return
+    if not isinstance(types, Mapping):
+        raise TypeError(f"types must be a mapping of columns to types, such as {{'id': 'int'}}, got {types!r:.80}.")
+    for given in types.values():
+        type_name(given)
+
+
+def _check_texts(name: str, given: Any) -> None:
+    if given is None:
+        return
+    is_list = isinstance(given, Collection) and not isinstance(given, (str, bytes))
+    if not is_list or not all(isinstance(text, str) for text in given):
+        raise ValueError(f"{name} must be a list of strings, got {given!r:.80}.")
 
 
 def split_lines(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.sources.chunks import ColumnChunk
 from headrace.sources.csv_format import CsvFormat, CsvSchema, split_lines
-from headrace.sources.csv_types import convert_columns, converter
+from headrace.sources.csv_types import convert_columns, converter, is_lossless_float
 
 Report = Callable[[int, int, bytes, str], None]
 """Hears of a bad record: how many lines and bytes come before it, its bytes, and what is wrong with it."""
@@ -95,8 +95,15 @@ class PythonParser:
             try:
                 convert(text)
             except ValueError as error:
-                return f"column {name!r}: {error}; types={{{name!r}: 'str'}} would take any text"
+                return f"column {name!r}: {error}; {_cure(name, self._schema.types[name], text)}"
         return None
+
+
+def _cure(name: str, kind: str, text: str) -> str:
+    """Which type would take a text that is no value of its column's."""
+    if kind == "int" and is_lossless_float(text):
+        return f"types={{{name!r}: 'float'}} would take it"
+    return f"types={{{name!r}: 'str'}} would take any text"
 
 
 def _next(reader: Any) -> tuple[list[str], str | None]:

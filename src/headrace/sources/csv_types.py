@@ -18,10 +18,13 @@ BOOLS = {
 }
 _NAMES: Mapping[Any, str] = {int: "int", float: "float", bool: "bool", str: "str"}
 _INT = re.compile(r"[ \t]*(-?[0-9]+|0[xX][0-9a-fA-F]{1,16})[ \t]*")
+_WHOLE = re.compile(r"[ \t]*([+-]?[0-9]+)[ \t]*")
+_MOST_DIGITS = 19  # of an int of 64 bits
 _FLOAT = re.compile(
     r"[ \t]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan))[ \t]*",
     re.IGNORECASE | re.ASCII,
 )
+_FRACTION = re.compile(r"\.|[0-9][eE]")
 
 
 def type_name(given: Any) -> str:
@@ -30,7 +33,7 @@ def type_name(given: Any) -> str:
     Raises:
         ValueError: it is neither.
     """
-    name = given if given in _NAMES.values() else _NAMES.get(given)
+    name = next((name for kind, name in _NAMES.items() if given is kind or given == name), None)
     if name is None:
         raise ValueError(f"A type must be one of {', '.join(map(repr, _NAMES.values()))}, got {given!r}.")
     return str(name)
@@ -39,12 +42,21 @@ def type_name(given: Any) -> str:
 def infer_type(values: Iterable[str], nulls: Collection[str]) -> str:
     """The first of int, float and bool that all values have which are not null, else str; str if there are none.
 
-    Raises nothing: numbers beyond 64 bits are floats, and words other than true and false are text.
+    Raises nothing: words other than true and false are text, and so are whole numbers if one of them has more than 64
+    bits, of which a float would keep the first 53. Among numbers with a fraction or an exponent, it is a float as well.
     """
     known = [value for value in values if value not in nulls]
     if not known:
         return "str"
-    return next((name for name, fits in _INFERRED.items() if all(map(fits, known))), "str")
+    found = next((name for name, fits in _INFERRED.items() if all(map(fits, known))), "str")
+    if found == "float" and any(map(_is_too_large, known)) and not any(map(_FRACTION.search, known)):
+        return "str"
+    return found
+
+
+def is_lossless_float(text: str) -> bool:
+    """Whether a text is a float, and none of the whole numbers that a column of floats is not meant for."""
+    return _FLOAT.fullmatch(text) is not None and not _is_too_large(text)
 
 
 def converter(kind: str, nulls: Collection[str], text_nulls: Collection[str]) -> Callable[[str], Any]:
@@ -80,13 +92,20 @@ def _to_int(text: str) -> int:
     if digits[1:2] in ("x", "X"):
         value = int(digits, 16)
         return value - (1 << 64) if value >= 1 << 63 else value
-    return _within_64_bits(int(digits))
+    if not _has_64_bits(digits):
+        raise ValueError(f"{digits[:80]} is no int of 64 bits")
+    return int(digits)
 
 
-def _within_64_bits(value: int) -> int:
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{value} has more than 64 bits")
-    return value
+def _has_64_bits(digits: str) -> bool:
+    # Python refuses to make an int of thousands of digits.
+    return len(digits.lstrip("+-0")) <= _MOST_DIGITS and -(1 << 63) <= int(digits) < 1 << 63
+
+
+def _is_too_large(text: str) -> bool:
+    """Whether it is a whole number of more than 64 bits."""
+    found = _WHOLE.fullmatch(text)
+    return found is not None and not _has_64_bits(found[1])
 
 
 def _to_float(text: str) -> float:
@@ -104,7 +123,7 @@ def _to_bool(text: str) -> bool:
 
 def _is_decimal_int(text: str) -> bool:
     found = _INT.fullmatch(text)
-    return found is not None and "x" not in text.lower() and -(1 << 63) <= int(found[1]) < 1 << 63
+    return found is not None and "x" not in text.lower() and _has_64_bits(found[1])
 
 
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {"int": _to_int, "float": _to_float, "bool": _to_bool}

@@ -69,12 +69,31 @@ def find_encoding(name: str) -> TextEncoding:
     Raises:
         LookupError: there is none, or it is not one of text.
     """
-    b"    ".decode(name, "replace")  # refuses codecs that are not of text
+    try:
+        b"    ".decode(name, "replace")  # refuses codecs that are not of text
+    except LookupError as error:
+        raise LookupError(
+            f"encoding must be one of text that Python knows, such as 'utf-8' or 'latin-1', got {name!r}."
+        ) from error
     codec = codecs.lookup(name).name
     codec = "utf-8" if codec == "utf-8-sig" else codec
     if codec in _UNIT_BYTES:
         return TextEncoding(codec, _UNIT_BYTES[codec], can_cut=True)
     return TextEncoding(codec, 1, can_cut=codec in _NEWLINE_IS_A_BYTE or _is_single_byte(codec))
+
+
+def check_errors(name: str) -> None:
+    """See that there is such a way to treat bytes that are no text.
+
+    Raises:
+        LookupError: there is none.
+    """
+    try:
+        codecs.lookup_error(name)
+    except LookupError as error:
+        raise LookupError(
+            f"errors must be 'strict', or what `bytes.decode` takes, such as 'replace' or 'ignore', got {name!r}."
+        ) from error
 
 
 def as_utf8(stream: BinaryIO, encoding: TextEncoding, errors: str, path: str) -> BinaryIO:

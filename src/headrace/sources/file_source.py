@@ -14,7 +14,7 @@ from headrace.base.errors import RecordError
 from headrace.sources.access import Access
 from headrace.sources.chunks import skip_rows
 from headrace.sources.compression import N_FIRST_BYTES, codec_by_content, codec_by_name
-from headrace.sources.encodings import N_MARK_BYTES, TextEncoding, as_utf8, find_encoding
+from headrace.sources.encodings import N_MARK_BYTES, TextEncoding, as_utf8, check_errors, find_encoding
 from headrace.sources.files import Paths, can_seek, check_unchanged, is_local, list_files, open_range, open_stream
 from headrace.sources.lines import BEYOND_BYTES, cut_ranges
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad
@@ -41,7 +41,7 @@ class FileOptions:
 
     Raises:
         ValueError: a number is too small.
-        LookupError: there is no such encoding.
+        LookupError: there is no such encoding, or no such way to treat errors.
     """
 
     encoding: str = "utf-8"
@@ -53,6 +53,7 @@ class FileOptions:
 
     def __post_init__(self) -> None:
         find_encoding(self.encoding)
+        check_errors(self.errors)
         for name in ("block_bytes", "max_record_bytes"):
             given = getattr(self, name)
             if given is not None:

@@ -204,7 +204,9 @@ def _refuse_missing(paths: list[str]) -> None:
         return
     named = ", ".join(map(repr, paths[:_MOST_NAMED])) + (", …" if len(paths) > _MOST_NAMED else "")
     noun = "1 path stands" if len(paths) == 1 else f"{len(paths)} paths stand"
-    raise FileNotFoundError(f"{noun} for no file: {named}. A directory must have files that are not hidden.")
+    may_be_folder = any(not is_local(path) or os.path.isdir(_local(path)) for path in paths)
+    why = "A directory must have files that are not hidden" if may_be_folder else "There is no such file or directory"
+    raise FileNotFoundError(f"{noun} for no file: {named}. {why}.")
 
 
 def _refuse_doubles(files: list[FileVersion]) -> None:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from headrace.base.errors import RecordError
 from headrace.base.indices import Indices
 from headrace.base.later_column import LaterColumn
 
@@ -49,10 +48,7 @@ class LongValues:
         parts = np.searchsorted(firsts, places, side="right") - 1
         lying = zip(parts.tolist(), begins[places].tolist(), ends[places].tolist(), strict=True)
         if self._is_text:
-            try:
-                return [str(memories[part][begin:end], "utf-8") for part, begin, end in lying]
-            except UnicodeDecodeError as error:
-                raise no_text(error) from None
+            return [str(memories[part][begin:end], "utf-8") for part, begin, end in lying]
         return [memories[part][begin:end].tobytes() for part, begin, end in lying]
 
     @cached_property
@@ -63,11 +59,6 @@ class LongValues:
         begins = np.concatenate([part.borders[:-1] for part in self._parts])
         ends = np.concatenate([part.borders[1:] for part in self._parts])
         return memories, firsts, begins, ends
-
-
-def no_text(error: UnicodeDecodeError) -> RecordError:
-    """What is told of a string that is none, without all that is in it."""
-    return RecordError(f"A string is not UTF-8: {error.reason}, 0x{error.object[error.start]:02x} at {error.start}.")
 
 
 @final

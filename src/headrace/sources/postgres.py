@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from headrace.base.optional import import_extra, is_installed, missing_extra
 from headrace.sources.records import RecordChunk
 from headrace.sources.source import Chunk
-from headrace.sources.sql_database import Answer, different_names
+from headrace.sources.sql_database import Answer, Parameters, different_names
 
 _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 << 20
@@ -44,6 +44,7 @@ class _Postgres:
         "SELECT table_name FROM information_schema.tables "
         "WHERE table_schema = ANY (current_schemas(false)) ORDER BY table_name"
     )
+    takes_names = False
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -62,6 +63,9 @@ class _Postgres:
         # "character" means char(1), and would cut the value.
         return f"CAST(CAST({value} AS text) AS {'bpchar' if kind == 'character' else kind})"
 
+    def own_names(self, query: str, parameters: Parameters, names: list[str]) -> list[str]:
+        return names
+
 
 class AdbcPostgres(_Postgres):
     """Through ADBC: the rows come as columns, in Arrow's types."""
@@ -71,12 +75,12 @@ class AdbcPostgres(_Postgres):
             return any(sign in str(error) for sign in _SIGNS_OF_A_LOST_STREAM)
         return isinstance(error, _adbc().OperationalError) and _is_about_connection(error)
 
-    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute(query, tuple(parameters) or None)
             return Answer([column[0] for column in cursor.description], cursor.fetchall())
 
-    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Chunk]:
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
         from headrace.sources.arrow import TableChunk
 
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
@@ -99,12 +103,12 @@ class PsycopgPostgres(_Postgres):
     def is_lost(self, error: Exception) -> bool:
         return isinstance(error, _psycopg().OperationalError) and _is_about_connection(error)
 
-    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
         with closing(self._connect()) as connection, _psycopg().RawCursor(connection) as cursor:
             cursor.execute(query, tuple(parameters))
             return Answer([column.name for column in cursor.description], cursor.fetchall())
 
-    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Chunk]:
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
         # A cursor on the server's side lives within a transaction.
         with closing(self._connect()) as connection, connection.transaction(), self._cursor(connection) as cursor:
             cursor.execute(query, tuple(parameters), binary=True)

@@ -7,20 +7,21 @@ import itertools
 import json
 import operator
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError, add_note
 from headrace.sources.chunks import skip_rows
 from headrace.sources.postgres import open_postgres
 from headrace.sources.retry import Retries
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
-from headrace.sources.sql_database import Database, different_names
-from headrace.sources.sql_queries import Queries, Statement
+from headrace.sources.sql_database import Answer, Database, different_names
+from headrace.sources.sql_queries import Queries, Statement, check_parameters, check_query
 from headrace.sources.sqlite import SQLite
 
 BLOCK_ROWS = 32_768
+_SHOWN_CHARACTERS = 300  # of a query that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,13 @@ class SqlSource:
     Args:
         dsn: `postgresql://…`, `sqlite:///…`, or the path of an SQLite database.
         key: a column that can be ordered, or several: the first is cut into ranges, the others order its equal values.
-        parameters: values for the placeholders in the query: `?` in SQLite, `$1`, `$2`, … in PostgreSQL.
+        parameters: values for the placeholders in the query: a list for `?` in SQLite, or `$1`, `$2`, … in PostgreSQL;
+            in SQLite also a mapping for names: `{"most": 20}` for `:most`, `@most` or `$most`.
         driver: for PostgreSQL: "adbc" or "psycopg"; None for the first of them that is installed.
 
     Raises:
-        ValueError: the arguments exclude each other, or a column is not one of the query.
+        ValueError: the arguments exclude each other, the query is empty, or a column is not one of the query.
+        TypeError: `parameters` are neither a list nor a mapping, or a mapping for PostgreSQL.
         MissingExtraError: there is no driver for PostgreSQL.
     """
 
@@ -61,7 +64,7 @@ class SqlSource:
         key: str | Sequence[str] | None = None,
         *,
         order_by: str | Sequence[str] | None = None,
-        parameters: Sequence[Any] = (),
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
         block_rows: int = BLOCK_ROWS,
         driver: str | None = None,
         retries: Retries | None = None,
@@ -71,7 +74,8 @@ class SqlSource:
         if block_rows < 1:
             raise ValueError(f"`block_rows` must be at least 1, got {block_rows}.")
         self._database = open_database(dsn, driver)
-        self._queries = Queries(self._database, query.strip().rstrip(";"), tuple(parameters))
+        values = check_parameters(parameters, takes_names=self._database.takes_names)
+        self._queries = Queries(self._database, check_query(query), values)
         self._key = _names(key)
         self._order_by = _names(order_by)
         self._block_rows = block_rows
@@ -89,7 +93,7 @@ class SqlSource:
 
     def count(self) -> int:
         """How many rows there are now."""
-        return int(self._ask(self._queries.count())[0][0])
+        return int(self._ask(self._queries.count()).rows[0][0])
 
     def versions(self) -> list[FileVersion]:
         """One entry, whose version changes with the columns and with the borders of the blocks."""
@@ -126,6 +130,7 @@ class SqlSource:
             except Exception as error:
                 delay_s = next(delays) if self._database.is_lost(error) else None
                 if delay_s is None:
+                    self._tell_query(error)
                     raise
                 time.sleep(delay_s)
         self._check_count(block, reached, first_row)
@@ -163,10 +168,21 @@ class SqlSource:
         return self._known
 
     def _types(self) -> dict[str, str]:
-        names = different_names(self._database.ask(*self._queries.columns()).names)
+        names = different_names(self._ask(self._queries.columns()).names)
+        if self._key or self._order_by:
+            self._check_renamed(names)
         if unknown := [name for name in (*self._key, *self._order_by) if name not in names]:
             raise ValueError(f"`key` and `order_by` must be columns of the query, {names}, got {unknown}.")
-        return dict(zip(names, self._ask(self._queries.types(names))[0], strict=True))
+        return dict(zip(names, self._ask(self._queries.types(names)).rows[0], strict=True))
+
+    def _check_renamed(self, names: list[str]) -> None:
+        """Refuse columns whose names the database changes where the query is only selected from."""
+        own = self._database.own_names(*self._queries.whole(), names)
+        if own != names:
+            raise ValueError(
+                f"The columns of the query must have different names, also if case does not count, got {own}. "
+                "Rename them with AS."
+            )
 
     def _cut(self) -> Iterator[Block]:
         query = self._queries.query
@@ -182,17 +198,28 @@ class SqlSource:
 
     def _cut_by_key(self) -> Iterator[Block]:
         query, key = self._queries.query, self._key[0]
-        found = self._ask(self._queries.borders(key, self._block_rows))
+        found = self._ask(self._queries.borders(key, self._block_rows)).rows
         borders = [next(same) for _, same in itertools.groupby(found, key=operator.itemgetter(1))]
         starts = [(start, n_before) for start, n_before, _ in borders]
         ends = [*starts[1:], (None, borders[0][2])] if borders else []
         for (start, n_before), (stop, n_until) in zip(starts, ends, strict=True):
             yield Block(query, start, stop, n_until - n_before)
-        if n_nulls := self._ask(self._queries.count_nulls(key))[0][0]:
+        if n_nulls := self._ask(self._queries.count_nulls(key)).rows[0][0]:
             yield Block(query, None, None, n_nulls)
 
-    def _ask(self, statement: Statement) -> list[tuple[Any, ...]]:
-        return self._database.ask(*statement).rows
+    def _ask(self, statement: Statement) -> Answer:
+        try:
+            return self._database.ask(*statement)
+        except Exception as error:
+            self._tell_query(error)
+            raise
+
+    def _tell_query(self, error: Exception) -> None:
+        """Note the query on an error that came of it, and not of the connection."""
+        if not self._database.is_lost(error):
+            query = self._queries.query
+            shown = query if len(query) <= _SHOWN_CHARACTERS else query[:_SHOWN_CHARACTERS] + "…"
+            add_note(error, f"This came of the query {shown!r}, which must be one SELECT statement.")
 
 
 def open_database(dsn: str, driver: str | None = None) -> Database:

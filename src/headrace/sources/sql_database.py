@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.sources.source import Chunk
+
+Parameters: TypeAlias = tuple[Any, ...] | dict[str, Any]
+"""Values for the placeholders of a query, in their order or by their names."""
 
 
 class Answer(NamedTuple):
@@ -22,11 +25,13 @@ class Database(Protocol):
         name: of the product.
         location: where it is, for people; without a password.
         tables_query: finds the names of the tables and views that a query can name without further ado.
+        takes_names: whether parameters may be given by their names.
     """
 
     name: str
     location: str
     tables_query: str
+    takes_names: bool
 
     def is_lost(self, error: Exception) -> bool:
         """Whether an error tells that the connection was lost, or could not be made; not that the query is wrong."""
@@ -48,11 +53,15 @@ class Database(Protocol):
         """An expression that turns such a plain value into a key of type `kind` again."""
         ...
 
-    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+    def own_names(self, query: str, parameters: Parameters, names: list[str]) -> list[str]:
+        """What a query itself calls its columns, if it is called `names` what is selected from it."""
+        ...
+
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
         """Run a query whose answer is small."""
         ...
 
-    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Chunk]:
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
         """Run a query and give its rows as they come, a few megabytes at a time."""
         ...
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.sources.sql_database import Database
+from headrace.sources.sql_database import Database, Parameters
 
-Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+Statement: TypeAlias = tuple[str, Parameters]
 """A query and its parameters."""
 
 
@@ -18,7 +18,7 @@ class Queries:
 
     database: Database
     query: str
-    parameters: tuple[Any, ...]
+    parameters: Parameters
 
     def columns(self) -> Statement:
         """No row, but the names of the columns."""
@@ -68,22 +68,71 @@ class Queries:
     def key_range(self, key: Sequence[str], kind: str, start: Any, stop: Any, offset: int, limit: int) -> Statement:
         """Rows from key `start` to key `stop`, exclusive, or to the end if that is None."""
         borders = [(">=", start)] if stop is None else [(">=", start), ("<", stop)]
-        first = len(self.parameters) + 1
+        placeholders, parameters = self._with_values([value for _, value in borders])
         conditions = [
-            f"{quoted(key[0])} {comparison} {self._key(number, kind)}"
-            for number, (comparison, _) in enumerate(borders, start=first)
+            f"{quoted(key[0])} {comparison} {self.database.from_plain(placeholder, kind)}"
+            for (comparison, _), placeholder in zip(borders, placeholders, strict=True)
         ]
         where = f"WHERE {' AND '.join(conditions)}"
         statement = f"SELECT * FROM {self._rows} {where} {_ordered(key)} {_limited(offset, limit)}"
-        return statement, (*self.parameters, *(value for _, value in borders))
+        return statement, parameters
 
-    def _key(self, number: int, kind: str) -> str:
-        return self.database.from_plain(self.database.placeholder(number), kind)
+    def _with_values(self, values: Sequence[Any]) -> tuple[list[str], Parameters]:
+        """Placeholders for values of our own, and the user's parameters together with them."""
+        if isinstance(self.parameters, dict):
+            names = self._free_names(len(values))
+            return [f":{name}" for name in names], {**self.parameters, **dict(zip(names, values, strict=True))}
+        first = len(self.parameters) + 1
+        numbers = range(first, first + len(values))
+        return [self.database.placeholder(number) for number in numbers], (*self.parameters, *values)
+
+    def _free_names(self, n: int) -> list[str]:
+        """Names for parameters that the user's query does not have."""
+        beginning = "headrace_border"
+        while beginning in self.query:
+            beginning += "_"
+        return [f"{beginning}{i}" for i in range(n)]
 
     @property
     def _rows(self) -> str:
         # On a line of its own, because the query may end in a comment.
         return f"({self.query}\n) AS headrace_rows"
+
+
+def check_query(query: Any) -> str:
+    """A user's query without the semicolon at its end.
+
+    Raises:
+        TypeError: it is no string.
+        ValueError: there is nothing in it.
+    """
+    if not isinstance(query, str):
+        raise TypeError(f"`query` must be one SELECT statement, as a string, got {query!r:.80}.")
+    statement = query.strip().rstrip(";")
+    if not statement.strip():
+        raise ValueError(f"`query` must be one SELECT statement, got {query!r}.")
+    return statement
+
+
+def check_parameters(given: Any, *, takes_names: bool) -> Parameters:
+    """A user's parameters, in their order or by their names.
+
+    Raises:
+        TypeError: they are neither, or have names where the database takes none.
+    """
+    if isinstance(given, Mapping):
+        if not takes_names:
+            raise TypeError(
+                "`parameters` must be a list of values for PostgreSQL, got a mapping. Write $1, $2, … in the query, "
+                "and pass the values in this order."
+            )
+        return dict(given)
+    if isinstance(given, (str, bytes, bytearray, Set)) or not isinstance(given, Iterable):
+        raise TypeError(
+            f"`parameters` must be a list of values, or a mapping of names to values, got {given!r:.80}. "
+            "Put a single value into a list."
+        )
+    return tuple(given)
 
 
 def quoted(name: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from headrace.sources.records import RecordChunk
-from headrace.sources.sql_database import Answer, different_names
+from headrace.sources.sql_database import Answer, Parameters, different_names
 
 _CHUNK_ROWS = 1024
 _BUSY_SECONDS = 60.0  # how long a writer is waited for
 _SCHEME = "sqlite://"
+_RENAMED = re.compile(r".*:[0-9]+", re.DOTALL)  # as is the second of two columns of one name in a subquery
 
 
 class SQLite:
@@ -29,6 +30,7 @@ class SQLite:
     tables_query = (
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name"
     )
+    takes_names = True
 
     def __init__(self, dsn: str) -> None:
         path = unquote(dsn.removeprefix(_SCHEME).removeprefix("/")) if dsn.startswith(_SCHEME) else dsn
@@ -53,14 +55,20 @@ class SQLite:
     def from_plain(self, value: str, kind: str) -> str:
         return value
 
-    def ask(self, query: str, parameters: Sequence[Any] = ()) -> Answer:
+    def own_names(self, query: str, parameters: Parameters, names: list[str]) -> list[str]:
+        if not any(map(_RENAMED.fullmatch, names)):
+            return names
+        with closing(self._connect()) as connection:  # which runs the query, but only until its first row
+            return _names(connection.execute(query, parameters))
+
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
         with closing(self._connect()) as connection:
-            cursor = connection.execute(query, tuple(parameters))
+            cursor = connection.execute(query, parameters)
             return Answer(_names(cursor), cursor.fetchall())
 
-    def stream(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[RecordChunk]:
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[RecordChunk]:
         with closing(self._connect()) as connection:
-            cursor = connection.execute(query, tuple(parameters))
+            cursor = connection.execute(query, parameters)
             names = different_names(_names(cursor))
             while records := cursor.fetchmany(_CHUNK_ROWS):
                 yield RecordChunk(names, records)

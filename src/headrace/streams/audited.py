@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.base.indices import Indices
 from headrace.base.messages import Finished, Outcome, PackedIndices, Skipped, Task
+from headrace.streams.limits import PastTheEndError
 from headrace.streams.messages import Span
 from headrace.streams.shares import Loading, RankShares
 from headrace.streams.windows import Share
@@ -77,11 +78,9 @@ class ExpectedRows:
         dropped: dict[int, list[Indices]] = {}
         for span in self._dropped():
             dropped.setdefault(span.share.window.number, []).append(row_keys(span, self._loading))
-        for window in self._shares.windows:
-            share = Share(window)
-            [n_rows] = self._shares.count([share])
-            keys = row_keys(Span(share, 0, n_rows), self._loading)
-            left_out = dropped.get(window.number)
+        for span in self._spans(map(Share, self._shares.windows)):
+            keys = row_keys(span, self._loading)
+            left_out = dropped.get(span.share.window.number)
             yield keys if left_out is None else np.setdiff1d(keys, np.concatenate(left_out), assume_unique=True)
         yield from (row_keys(span, self._loading) for span in self._again())
 
@@ -126,7 +125,10 @@ class ExpectedRows:
 
     def _spans(self, shares: Iterator[Share]) -> Iterator[Span]:
         for share in shares:
-            [n_rows] = self._shares.count([share])
+            try:
+                [n_rows] = self._shares.count([share])
+            except PastTheEndError:  # an iterable does not tell before where it ends
+                return
             yield Span(share, 0, n_rows)
 
 

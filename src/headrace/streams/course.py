@@ -29,6 +29,8 @@ class WindowCourse:
 
     def begin(self, progress: Progress) -> RankShares:
         """The shares of an epoch, from where its `start` was saved."""
+        if progress.workers:
+            self.loading.recipe.look()
         start = progress.start
         index, _ = start.get("place", (0, 0))
         shares = RankShares(self.loading, self.counts, progress.epoch, _pool_of(start), index)

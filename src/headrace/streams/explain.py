@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.arguments import check_count
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
 from headrace.streams.dealing import Deal
@@ -25,7 +26,12 @@ def explain(recipe: Recipe, counts: RowCounts, *, workers: int, world: int) -> s
     Args:
         workers: of each rank, as supposed.
         world: how many ranks are supposed.
+
+    Raises:
+        ValueError: `workers` is negative, or `world` not positive.
     """
+    check_count("workers", workers, 0)
+    check_count("world", world, 1)
     shares = RankShares(Loading(recipe, 1, False, None, Shard(0, world, "allow")), counts, 0)
     lines = [
         *_sources(recipe),

@@ -45,6 +45,7 @@ class PartRows:
         self._ask = ask
         windows = replace(recipe, rounds=None if repeats else recipe.rounds).epoch_windows(seed, epoch, counts, ask)
         self._per_pass = recipe.epoch_windows(seed, epoch, counts, ask).n_windows
+        self._most_empty = windows.most_empty
         self._rest = iter(windows)
         self._windows: list[Window] = []
         self._ends: list[int] = []  # of the windows, in rows
@@ -92,7 +93,8 @@ class PartRows:
         for window, n_rows in zip(windows, counts, strict=False):
             self._windows.append(window)
             self._ends.append((self._ends[-1] if self._ends else 0) + n_rows)
-        self._has_ended = len(counts) < at_once
+        is_empty = self._most_empty is not None and len(self._windows) >= self._most_empty and not self._ends[-1]
+        self._has_ended = len(counts) < at_once or is_empty
         if self.n_rows is None and (self._has_ended or len(self._windows) == self._per_pass):
             self.n_rows = self._ends[-1] if self._ends else 0
             self._has_ended = self._has_ended or self.n_rows == 0  # the same again would be nothing, too

@@ -75,6 +75,28 @@ def may_open_more(windows: Sequence[OpenWindow], n_ahead: int) -> bool:
     return len(windows) < (_SMALL_AHEAD if is_small else _AHEAD) * n_ahead
 
 
+class EmptyWindows:
+    """Notices that what is repeated for ever has no rows at all.
+
+    Args:
+        most: tells after how many windows without rows no others will come; None if they end by themselves.
+    """
+
+    def __init__(self, most: Callable[[], int | None] | None) -> None:
+        self._most = most
+        self._n = 0
+
+    def are_all(self, n_rows: int) -> bool:
+        """Whether all windows are empty, the next one having so many rows."""
+        if n_rows:
+            self._most = None
+        if self._most is None:
+            return False
+        self._n += 1
+        most = self._most()
+        return most is not None and self._n >= most
+
+
 class RestRows:
     """Rows that are left over of windows, and are joined with those of the next one."""
 

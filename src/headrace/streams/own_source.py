@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from headrace.base.arguments import check_count
+from headrace.base.errors import RecordError
+from headrace.sources.chunks import skip_rows
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 from headrace.streams.rows import ObjectRows
 
@@ -21,16 +24,15 @@ class OwnSource:
         counts: how many rows each block has, if that is known.
 
     Raises:
-        ValueError: there are not as many counts as blocks.
+        TypeError: `blocks` or `counts` are something else.
+        ValueError: there are not as many counts as blocks, or one is negative.
     """
 
     def __init__(
-        self, blocks: Sequence[Any], read: Callable[[Any], Iterable[Any]], counts: Sequence[int] | None = None
+        self, blocks: Iterable[Any], read: Callable[[Any], Iterable[Any]], counts: Iterable[int] | None = None
     ) -> None:
-        if counts is not None and len(counts) != len(blocks):
-            raise ValueError(f"counts must be one for each of the {len(blocks)} blocks, got {len(counts)}.")
-        known: Sequence[int | None] = [None] * len(blocks) if counts is None else counts
-        self._keys = list(blocks)
+        self._keys = _listed("blocks", blocks, "what `read` is called with")
+        known = [None] * len(self._keys) if counts is None else _checked_counts(counts, len(self._keys))
         self._blocks = [Block(str(key), i, None, n) for i, (key, n) in enumerate(zip(self._keys, known, strict=True))]
         self._read = read
 
@@ -41,9 +43,38 @@ class OwnSource:
         return []
 
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
-        rows = islice(self._read(self._keys[block.start]), first_row, None)
+        """The rows of a block from `first_row` on; see `Source.read`.
+
+        Raises:
+            RecordError: there are not as many rows as was told, and `on_bad` is None: else nobody relies on that.
+        """
+        yield from skip_rows(self._chunks(block, checks=on_bad is None), first_row)
+
+    def _chunks(self, block: Block, *, checks: bool) -> Iterator[ObjectRows]:
+        rows, n_rows = iter(self._read(self._keys[block.start])), 0
         while objects := list(islice(rows, _ROWS_AT_ONCE)):
+            n_rows += len(objects)
             yield ObjectRows(objects)
+        if checks and block.rows not in (None, n_rows):
+            raise RecordError(
+                f"Block {block.path} must have {block.rows} rows, as counts= says, but has {n_rows}. Pass the right "
+                "counts, or none."
+            )
 
     def describe(self) -> dict[str, Any]:
         return {"format": "your own", "blocks": len(self._blocks)}
+
+
+def _listed(name: str, given: Any, what: str) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be an iterable of {what}, got {given!r:.80}.")
+    return list(given)
+
+
+def _checked_counts(counts: Any, n_blocks: int) -> list[Any]:
+    listed = _listed("counts", counts, "the numbers of rows of the blocks")
+    if len(listed) != n_blocks:
+        raise ValueError(f"counts must be one for each of the {n_blocks} blocks, got {len(listed)}.")
+    for count in listed:
+        check_count("Each of counts", count, 0)
+    return listed

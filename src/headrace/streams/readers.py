@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.sources.cache import CacheLike
     from headrace.sources.files import Paths
     from headrace.sources.retry import Retries
+    from headrace.sources.tar_decoders import Decoder
 
 Rows: TypeAlias = Literal["dicts", "columns"]
 
@@ -23,27 +24,36 @@ def read_text(
     *,
     words: bool = False,
     whole_files: bool = False,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    compression: str | None = "auto",
+    block_bytes: int | None = None,
+    max_record_bytes: int = 64 << 20,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
 ) -> Stream:
     """A stream of the lines of text files, without their newlines; or of their words, or of whole files.
 
-    Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`). Gzip,
-    zstd, bz2 and xz are found by the suffix.
+    Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`). A
+    compressed file is one block, and so is one in an encoding that cannot be cut, like UTF-7.
 
     Args:
         words: whether rows are words, which is twice as fast as to split lines by `flat_map(str.split)`.
         whole_files: whether rows are files.
+        encoding: any of text that Python knows.
+        errors: what becomes of bytes that are no text: "strict" makes their record a bad one; or as in `bytes.decode`.
+        compression: "gzip", "zstd", "bz2", "xz" or None; "auto" goes by the suffix, or without one by the first bytes.
+        block_bytes: how long a block is, about; if None, 2 MiB of a local file, and 8 MiB of one in a store.
+        max_record_bytes: a record that takes more is a bad one.
         storage_options: for fsspec: credentials, endpoints, headers.
         retries: how often to try again what a store fails to do.
         cache: where to keep what was read from stores: a `Cache`, or its folder; None goes by the environment variable
             HEADRACE_CACHE, and False means nowhere.
-        options: encoding, errors, compression, block_bytes, max_record_bytes; see `FileOptions`.
 
     Raises:
-        ValueError: `words` and `whole_files` exclude each other.
+        ValueError: `words` and `whole_files` exclude each other, or a number is too small.
+        LookupError: there is no such encoding, or no such way to treat errors.
         TypeError: `paths` are no paths.
     """
     from headrace.sources.access import make_access
@@ -54,24 +64,30 @@ def read_text(
         raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
     source = WordSource if words else WholeTextSource if whole_files else TextSource
     access = make_access(storage_options, retries, cache)
-    return Stream(Recipe(source(_checked_paths(paths), FileOptions(access=access, **options))))
+    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
+    return Stream(Recipe(source(_checked_paths(paths), options)))
 
 
 def read_jsonl(
     paths: Paths,
     *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    compression: str | None = "auto",
+    block_bytes: int | None = None,
+    max_record_bytes: int = 64 << 20,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
 ) -> Stream:
-    """A stream of JSON values, one per line. Paths and options are those of `read_text`."""
+    """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
     from headrace.sources.access import make_access
     from headrace.sources.file_source import FileOptions
     from headrace.sources.jsonl import JsonLinesSource
 
     access = make_access(storage_options, retries, cache)
-    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), FileOptions(access=access, **options))))
+    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
+    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), options)))
 
 
 def read_csv(
@@ -85,23 +101,29 @@ def read_csv(
     nulls: Collection[str] | None = None,
     newlines_in_values: bool = True,
     rows: Rows = "dicts",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    compression: str | None = "auto",
+    block_bytes: int | None = None,
+    max_record_bytes: int = 64 << 20,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
 ) -> Stream:
     """A stream of the rows of CSV files, as dicts, or in batches of columns.
 
     Args:
         header: whether the first line names the columns.
         names: of the columns, if no line does.
-        types: "int", "float", "bool" or "str" by column; what is not given is found in the first block. Texts that look
-            like numbers become numbers: name columns such as postal codes, which lose their leading zeros, as "str".
+        types: "int", "float", "bool" or "str" by column; what is not given is found in the first 10,000 records, or in
+            the first megabyte, if that is less. Texts that look like numbers become numbers: name columns such as
+            postal codes, which lose their leading zeros, as "str". Whole numbers of more than 64 bits stay text.
         quote: None if quotes mean nothing.
         nulls: the texts that stand for null; the empty text, if not given, where a column is not of text.
         newlines_in_values: False spares reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
-        storage_options, retries, cache, options: see `read_text`.
+        encoding, errors, compression, block_bytes, max_record_bytes: see `read_text`.
+        storage_options, retries, cache: see `read_text`.
     """
     from headrace.sources.access import make_access
     from headrace.sources.csv_format import CsvFormat
@@ -110,7 +132,8 @@ def read_csv(
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
     access = make_access(storage_options, retries, cache)
-    return _stream(CsvSource(_checked_paths(paths), table, FileOptions(access=access, **options)), rows)
+    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
+    return _stream(CsvSource(_checked_paths(paths), table, options), rows)
 
 
 def read_parquet(
@@ -173,22 +196,37 @@ def read_arrow(
 def read_tar(
     paths: Paths,
     *,
+    decode: bool | Mapping[str, Decoder | None] = True,
+    split: bool | None = None,
+    block_bytes: int = 8 << 20,
+    max_record_bytes: int = 1 << 30,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     cache: CacheLike = None,
-    **options: Any,
 ) -> Stream:
     """A stream of the samples of tar archives, named as WebDataset names them: a dict per key, by extension.
 
     Args:
+        decode: True decodes fields by their extension, False leaves them as bytes. A dict has more decoders, or other
+            ones, by field or extension; None leaves it as bytes: `{"pkl": pickle.loads, "jpg": None}`.
+        split: whether to cut archives into blocks; None cuts those that are local and not compressed.
+        block_bytes: how long a block is, about.
+        max_record_bytes: a sample that takes more is a bad one.
         storage_options, retries, cache: see `read_text`.
-        options: decode, split, block_bytes, max_record_bytes.
     """
     from headrace.sources.access import make_access
     from headrace.sources.tar import TarSource
 
     access = make_access(storage_options, retries, cache)
-    return Stream(Recipe(TarSource(_checked_paths(paths), access=access, **options)))
+    source = TarSource(
+        _checked_paths(paths),
+        decode=decode,
+        split=split,
+        block_bytes=block_bytes,
+        max_record_bytes=max_record_bytes,
+        access=access,
+    )
+    return Stream(Recipe(source))
 
 
 def read_sql(
@@ -197,21 +235,41 @@ def read_sql(
     key: str | Sequence[str] | None = None,
     *,
     rows: Rows = "dicts",
-    **options: Any,
+    order_by: str | Sequence[str] | None = None,
+    parameters: Sequence[Any] | Mapping[str, Any] = (),
+    block_rows: int = 32_768,
+    driver: str | None = None,
+    retries: Retries | None = None,
 ) -> Stream:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
     Args:
         dsn: a path, `sqlite:///path`, or `postgresql://...`.
-        key: a column, by whose values the query is read in parts; without it, it is read as one.
+        key: a column, by whose values the query is read in parts, in their order, whatever ORDER BY it has; without it,
+            it is read as one.
         rows: "columns" makes a batch of slices of columns.
-        options: order_by, parameters, block_rows, driver, retries.
+        order_by: columns, in whose order the query is read in parts; each costs the database all parts before it.
+        parameters: values for the placeholders in the query: `?` in SQLite, `$1`, `$2`, … in PostgreSQL; a mapping for
+            `:name` in SQLite.
+        block_rows: how many rows a part has.
+        driver: for PostgreSQL: "adbc" or "psycopg"; None for the first of them that is installed.
+        retries: how often to try again what a database fails to do.
     """
     from headrace.sources.sql import SqlSource
 
     if not isinstance(dsn, (str, os.PathLike)):
         raise TypeError(f"dsn must be a path, 'sqlite:///path' or 'postgresql://...', got {dsn!r}.")
-    return _stream(SqlSource(os.fspath(dsn), query, key, **options), rows)
+    source = SqlSource(
+        os.fspath(dsn),
+        query,
+        key,
+        order_by=order_by,
+        parameters=parameters,
+        block_rows=block_rows,
+        driver=driver,
+        retries=retries,
+    )
+    return _stream(source, rows)
 
 
 def _checked_paths(paths: Any) -> list[str | os.PathLike[str]]:

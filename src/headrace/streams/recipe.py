@@ -115,6 +115,17 @@ class Recipe:
 
         return WindowReader(self).read(Share(window._replace(cuts=(*window.cuts, *cuts)))).rows
 
+    def look(self) -> None:
+        """Find the files and their blocks, so that all processes which get this know the same.
+
+        Raises:
+            Exception: what the source cannot read.
+        """
+        if not isinstance(self.source, PlannedSource):
+            self.source.blocks()
+        for part in getattr(self.source, "recipes", ()):
+            part.look()
+
     def lenient(self) -> Recipe:
         """The same, for a loader that leaves out what is damaged: also files that cannot even be looked into."""
         return replace(self, source=self.source.lenient()) if hasattr(self.source, "lenient") else self

@@ -139,6 +139,10 @@ class RankShares:
         multiple = self._loading.batch_rows if shard.even == "repeat" else 1
         return fill_up(of_ranks, rank, lambda: map(Share, self.windows), self.count, multiple)
 
+    def most_empty(self) -> int | None:
+        """After how many shares without rows there is no end of such; None if they end anyway."""
+        return self.windows.most_empty
+
     def count(self, shares: Sequence[Share]) -> list[int]:
         """How many rows each share has; has them counted if it must."""
         return self._counts.count(shares, self._asked)

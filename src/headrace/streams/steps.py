@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -91,10 +91,20 @@ class MapBatches:
         for start in range(0, len(rows), self.size):
             batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).columns())
             try:
-                parts.append(self.fn(batch))
+                parts.append(_checked_columns(self.fn(batch)))
             except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
                 on_bad(start, batch, error)
         return ArrayRows.joined(parts)
+
+
+def _checked_columns(made: Any) -> Mapping[str, Any]:
+    if not hasattr(made, "keys"):  # as dict() asks: a data frame has them, too
+        raise TypeError(
+            f"The function of map_batches() must return a dict of columns, got {type(made).__name__}. To make one row "
+            "of each row, use map()."
+        )
+    columns: Mapping[str, Any] = made
+    return columns
 
 
 def _each(fn: Callable[[Any], Any], rows: list[Any], on_bad: OnBadRow) -> tuple[list[Any], list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
 from headrace.streams.iterables import IterableSource, Sharing
 from headrace.streams.limits import Limit
+from headrace.streams.open_window import EmptyWindows
 from headrace.streams.own_source import OwnSource
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
@@ -53,17 +54,18 @@ class Stream(IterableDataset[Any]):
 
     @classmethod
     def from_blocks(
-        cls, blocks: Sequence[Any], read: Callable[[Any], Iterable[Any]], *, counts: Sequence[int] | None = None
+        cls, blocks: Iterable[Any], read: Callable[[Any], Iterable[Any]], *, counts: Iterable[int] | None = None
     ) -> Stream:
         """A stream from a source of your own.
 
         Args:
             blocks: in the natural order of the data: names, ranges, ids; each can be read alone.
             read: yields the rows of a block, the same whenever it is called.
-            counts: how many rows each block has, if you know.
+            counts: how many rows each block has, if you know; a block that has another number is a `RecordError`.
 
         Raises:
-            ValueError: there are not as many counts as blocks.
+            TypeError: `blocks` or `counts` cannot be gone through, or `read` be called.
+            ValueError: there are not as many counts as blocks, or one is negative.
 
         Examples:
             >>> stream = Stream.from_blocks([0, 10], lambda start: range(start, start + 3))
@@ -120,6 +122,9 @@ class Stream(IterableDataset[Any]):
         Args:
             workers: of each rank, as supposed; batches do not depend on it.
             world: how many ranks are supposed.
+
+        Raises:
+            ValueError: `workers` is negative, or `world` not positive.
         """
         return explain(self.recipe, self._counts, workers=workers, world=world)
 
@@ -203,6 +208,7 @@ class Stream(IterableDataset[Any]):
         Raises:
             ValueError: `n` is negative, or the stream is repeated already.
         """
+        check_count("The number of rows", n, 0)
         return self._limit(0, n)
 
     def skip(self, n: int) -> Stream:
@@ -211,10 +217,10 @@ class Stream(IterableDataset[Any]):
         Raises:
             ValueError: `n` is negative, or the stream is repeated already.
         """
+        check_count("The number of rows", n, 0)
         return self._limit(n, None)
 
     def _limit(self, skip: int, take: int | None) -> Stream:
-        check_count("The number of rows", skip if take is None else take, 0)
         self._refuse_after_packing("take() and skip")
         if self.recipe.rounds != 1:
             raise ValueError("take() and skip() must come before repeat(): they are of each round.")
@@ -226,7 +232,12 @@ class Stream(IterableDataset[Any]):
         return Stream(replace(self.recipe, as_columns=True))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration outside of headrace's DataLoader, which counts by itself."""
+        """Choose the order of the next iteration outside of headrace's DataLoader, which counts by itself.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        check_count("epoch", epoch, 0)
         self._iteration.epoch = epoch
 
     def _then(self, step: Step) -> Stream:
@@ -247,7 +258,7 @@ class Stream(IterableDataset[Any]):
         randomness = SampleRandomness(0, repeats=False) if shard.world > 1 else None
         reader = WindowReader(self.recipe, randomness)
         shares = RankShares(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
-        packing, rest = self.recipe.packing, Tokens([])
+        packing, rest, empty = self.recipe.packing, Tokens([]), EmptyWindows(shares.most_empty)
         for share in shares:
             read = reader.read(share)
             if packing is None:
@@ -255,7 +266,7 @@ class Stream(IterableDataset[Any]):
             else:
                 rows, rest = packing.split(rest, read.rows)
                 yield from rows
-            if read.is_last:
+            if read.is_last or empty.are_all(len(read.rows)):
                 break
         if packing is not None and not packing.drops_rest:
             yield from packing.rows(rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -47,9 +47,14 @@ class Tokens:
 
     @classmethod
     def of(cls, sequences: Sequence[Any]) -> Tokens:
-        """The tokens of all sequences; an array, if all of them are."""
+        """The tokens of all sequences; an array, if all of them are.
+
+        Raises:
+            TypeError: one of them is no sequence.
+        """
         if sequences and all(isinstance(one, np.ndarray) and one.ndim == 1 for one in sequences):
             return cls(np.concatenate(sequences))
+        _refuse_others(sequences)
         return cls(list(chain.from_iterable(sequences)))
 
     def __len__(self) -> int:
@@ -63,6 +68,23 @@ class Tokens:
 
     def columns(self) -> dict[str, Any]:
         return {"value": self._tokens}
+
+
+def _refuse_others(rows: Sequence[Any]) -> None:
+    for row in {type(row): row for row in rows}.values():  # one of each type: a look at each row would take long
+        if isinstance(row, Mapping) or not _can_be_iterated(row):
+            raise TypeError(
+                f"pack() needs rows that are sequences of tokens, got {type(row).__name__}: {row!r:.80}. Make them so "
+                "by map() before."
+            )
+
+
+def _can_be_iterated(row: Any) -> bool:
+    try:
+        iter(row)
+    except TypeError:
+        return False
+    return True
 
 
 def _sequence(tokens: Chunk) -> Any:

@@ -205,6 +205,11 @@ class EpochWindows:
         self._found.extend(self._left)
         return len(self._found)
 
+    @property
+    def most_empty(self) -> int | None:
+        """After how many windows without rows there is no end of such; None if they end anyway."""
+        return self._plan.per_round if self._plan.n_windows is None else None
+
     def window(self, place: int) -> Window:
         """The window at a place.
 
