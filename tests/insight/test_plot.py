@@ -23,8 +23,9 @@ def rows(axes):
 def test_a_picture_has_a_row_per_worker_and_a_box_per_sample(tmp_path, suffix):
     """M1.7."""
     pytest.importorskip("matplotlib")
-    loader = DataLoader(SlowDataset(range(17), 0.02), batch_size=4, num_workers=2, engine="threads", output="numpy")
-    axes = plot_timings(loader, model_time=0.04, n_batches=4, path=tmp_path / f"timings.{suffix}")
+    # Slow enough that a busy machine makes no box too narrow for its number.
+    loader = DataLoader(SlowDataset(range(17), 0.06), batch_size=4, num_workers=2, engine="threads", output="numpy")
+    axes = plot_timings(loader, model_time=0.12, n_batches=4, path=tmp_path / f"timings.{suffix}")
     assert rows(axes) == ["worker 0", "worker 1", "model"]
     assert set(map(str, range(16))) <= set(texts(axes))
     assert axes.get_title(loc="left").startswith("the model waits")
