@@ -35,6 +35,16 @@ def test_json_has_all_of_it(table):
     assert (found["format"], found["n_rows"], len(found["samples"])) == ("csv", 2, 1)
 
 
+def test_the_encoding_can_be_given(tmp_path):
+    (tmp_path / "a.csv").write_text("name\nZoë\n", encoding="utf-16")
+    refused = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "--encoding utf-16" in refused.stderr
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path), "--encoding", "utf-16"])
+    assert shown.exit_code == 0, shown.stderr
+    assert "Zoë" in shown.stdout
+
+
 def test_many_files_are_not_all_listed(tmp_path):
     for i in range(12):
         (tmp_path / f"{i:02}.txt").write_text("a\nb\n")

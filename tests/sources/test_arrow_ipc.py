@@ -40,7 +40,7 @@ def test_every_row_comes_once_from_any_row_on(tmp_path_factory, batches, stream,
     write(folder / "1.arrow", [[{"id": 1, "text": "last"}]])
     source = ArrowSource(str(folder), block_bytes=block_bytes)
     check_exactly_once(source, [*(row for rows in batches for row in rows), {"id": 1, "text": "last"}])
-    assert source.describe()["record_batches"] == (1 if stream else len(batches)) + 1
+    assert source.describe()["record_batches"] == (None if stream else len(batches) + 1)  # a stream does not tell
 
 
 def test_record_batches_are_blocks_and_small_ones_are_joined(tmp_path):
@@ -80,6 +80,20 @@ def test_a_compressed_stream(tmp_path):
 def test_what_is_no_arrow_file_is_told(tmp_path, content):
     (tmp_path / "x.arrow").write_bytes(content)
     with pytest.raises(RecordError, match=r"x\.arrow is damaged, or no Arrow file"):
+        ArrowSource(str(tmp_path)).blocks()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"PAR1" + bytes(100), "begins like parquet. Use read_parquet"),
+        (b"a,b\n1,2\n", "begins like csv. Use read_csv"),
+        (b"SQLite format 3\0", "begins like sqlite. Use read_sql"),
+    ],
+)
+def test_files_of_other_formats_are_told_with_their_reader(tmp_path, content, told):
+    (tmp_path / "x.arrow").write_bytes(content)
+    with pytest.raises(RecordError, match=rf"x\.arrow is damaged, or no Arrow file: it {told}\b"):
         ArrowSource(str(tmp_path)).blocks()
 
 

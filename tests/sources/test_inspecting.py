@@ -111,7 +111,9 @@ class TestEveryFormat:
 
     def test_a_stream_of_arrow(self, tmp_path):
         write_arrow_stream(tmp_path / "data")
-        assert (inspect(tmp_path).format, inspect(tmp_path).n_rows) == ("arrow", 10)
+        found = inspect(tmp_path)
+        assert (found.format, found.n_rows) == ("arrow", 10)
+        assert "record batches" not in str(found)  # nobody has counted them
 
     def test_compressed_files(self, tmp_path):
         (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x,y\n1,2\n"))
@@ -247,6 +249,20 @@ class TestMistakes:
         with pytest.raises(InspectError, match=r"a\.parquet is damaged, or no Parquet file.*pass another format="):
             inspect(tmp_path)
 
+    @pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.jsonl", "unnamed"])
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+    def test_an_encoding_that_a_byte_order_mark_tells(self, tmp_path, name, encoding):
+        (tmp_path / name).write_text("id,name\n1,ä\n2,b\n", encoding=encoding)
+        told = rf'{name}.* begins with the byte order mark of {encoding}\. Pass encoding="{encoding}" \(--encoding'
+        with pytest.raises(InspectError, match=told):
+            inspect(tmp_path)
+
+    def test_a_compressed_file_with_a_byte_order_mark(self, tmp_path):
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress("id,name\n1,ä\n".encode("utf-16")))
+        with pytest.raises(InspectError, match='Pass encoding="utf-16"'):
+            inspect(tmp_path)
+        assert inspect(tmp_path, encoding="utf-16").samples == [{"id": 1, "name": "ä"}]
+
     def test_a_query_without_a_database(self, tmp_path):
         write_csv(tmp_path / "a.csv")
         with pytest.raises(InspectError, match=r"A query needs a database"):
@@ -308,7 +324,10 @@ def test_names(path, expected):
         (b'{\n  "a": 1\n}\n', None),  # a JSON document
         (b"{not json\n", "text"),
         (b"\x00\x01", None),
-        ("ä".encode("utf-16"), None),
+        ("ä".encode("utf-16"), "text"),
+        ("a,b\n1,ä\n".encode("utf-32"), "csv"),
+        ("ä".encode("utf-16-le"), None),  # without a mark
+        ("a,b\n1,2\n".encode("utf-8-sig"), "csv"),
         (b"x" * 70_000, "text"),
         ("ä\n".encode() * 30_000, "text"),
     ],

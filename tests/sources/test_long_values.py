@@ -41,5 +41,3 @@ def test_all_slices_are_sent_with_the_memory_once():
     assert [buffer.raw().nbytes for buffer in buffers].count(200) == 1
     first, second = pickle.loads(stream, buffers=buffers)
     assert first.made() + second.made() == [bytes(range(100, 200)), bytes(range(100)), bytes(range(100, 200))]
-
-

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import ChangedFileError, RecordError
 from headrace.sources import tar_decoders, tar_window
 from headrace.sources.tar import TarSource
-from tests.sources.archives import special, tar_bytes
+from tests.sources.archives import special, tar_bytes, write_checksum
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 
 NAMES = st.text("ab./é ", min_size=1, max_size=12).filter(lambda name: not name.endswith("/"))
@@ -117,16 +117,14 @@ def test_a_long_name_in_the_prefix_of_ustar(tmp_path):
 def test_archives_from_before_there_was_a_magic(tmp_path):
     content = bytearray(tar_bytes([("x.a", b"1")]))
     content[257:265] = bytes(8)
-    content[148:156] = b" " * 8
-    content[148:156] = b"%06o\0 " % sum(content[:512])
+    write_checksum(content, 0)
     assert all_rows(TarSource(write(tmp_path, content), decode=False)) == [{"__key__": "x", "a": b"1"}]
 
 
 def test_sizes_too_large_for_octal_digits(tmp_path):
     content = bytearray(tar_bytes([("x.a", b"12345"), ("y.a", b"6")]))
     content[124:136] = b"\x80" + (5).to_bytes(11, "big")
-    content[148:156] = b" " * 8
-    content[148:156] = b"%06o\0 " % sum(content[:512])
+    write_checksum(content, 0)
     rows = all_rows(TarSource(write(tmp_path, content), decode=False))
     assert rows == [{"__key__": "x", "a": b"12345"}, {"__key__": "y", "a": b"6"}]
 
@@ -181,7 +179,7 @@ def test_large_samples_are_bad_records_that_are_never_held(tmp_path):
     bad = []
     assert rows_of(source, source.blocks()[0], 0, bad.append) == [{"__key__": "1", "a": b"small"}]
     assert "more than 1000 bytes" in bad[0].error
-    assert "sample b'0' at byte 0" in bad[0].where
+    assert "sample '0' at byte 0" in bad[0].where
     with pytest.raises(RecordError, match="pass a larger `max_record_bytes`"):
         all_rows(source)
 
@@ -224,11 +222,79 @@ def test_damaged_compression_is_a_bad_record(tmp_path):
     assert "gzip" in bad[0].error
 
 
+def damaged(content, place, byte):
+    return content[:place] + bytes([byte]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("place", [0, 100, 130, 140, 150, 156, 200, 258, 345, 511], ids=lambda place: f"byte {place}")
+@pytest.mark.parametrize("n", [3, 40], ids=["few", "a table"])
+@pytest.mark.parametrize("split", [True, False])
+def test_a_damaged_header_is_told_and_what_came_before_is_kept(tmp_path, place, n, split):
+    header = (2 * n - 3) * 1536  # of the second member of the last sample but one
+    path = write(tmp_path, damaged(tar_bytes(numbered(n)), header + place, ord("7")))
+    source = TarSource(path, decode=False, split=split, block_bytes=10_000)
+    bad = []
+    rows = [row for block in source.blocks() for row in rows_of(source, block, 0, bad.append)]
+    assert rows == expected_numbered(n)[:-2]
+    assert len(bad) == 1
+    assert f"header at byte {header}" in bad[0].error
+    with pytest.raises(RecordError, match=rf"x\.tar.*header at byte {header}\b"):
+        all_rows(source)
+
+
+@pytest.mark.parametrize("tar_format", FORMATS)
+def test_a_damaged_header_of_a_long_name_is_told(tmp_path, tar_format):
+    content = tar_bytes([("0.a", b"1"), ("f" * 80 + "/" + "n" * 90 + ".a", b"2")], format=FORMATS[tar_format])
+    with pytest.raises(RecordError, match="the header at byte 1024 is damaged"):
+        all_rows(TarSource(write(tmp_path, damaged(content, 1024 + 101, ord("7"))), decode=False))
+
+
+@pytest.mark.parametrize("n", [1, 30])
+def test_historical_checksums_of_signed_bytes_are_right_too(tmp_path, n):
+    content = bytearray(tar_bytes([(f"é{i}.a", b"1") for i in range(n)], format=tarfile.GNU_FORMAT))
+    for header in range(0, n * 1024, 1024):
+        write_checksum(content, header, is_signed=True)
+    assert all_rows(TarSource(write(tmp_path, content), decode=False)) == [
+        {"__key__": f"é{i}", "a": b"1"} for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("written", [b"%07o\0", b"%7o\0", b"%06o\0\0", b"%06o  "])
+def test_checksums_may_be_written_in_other_ways(tmp_path, written):
+    content = bytearray(tar_bytes(numbered(20)))
+    for header in range(0, 40 * 1536, 1536):
+        write_checksum(content, header, written=written)
+    check_exactly_once(TarSource(write(tmp_path, content), decode=False), expected_numbered(20))
+
+
+@pytest.mark.parametrize(("field", "content"), [("jpg", b"no"), ("json", b"{no"), ("npy", b"no array"), ("cls", b"x")])
+def test_a_member_that_cannot_be_decoded_is_named_and_shown(tmp_path, field, content):
+    if field == "jpg":
+        pytest.importorskip("PIL.Image")
+    path = write(tmp_path, tar_bytes([("k.bin", b"other"), (f"k.{field}", content)]))
+    with pytest.raises(RecordError) as raised:
+        all_rows(TarSource(path))
+    told = str(raised.value)
+    assert f"x.tar, sample 'k' at byte 0: the field '{field}' cannot be decoded: " in told
+    assert told.endswith(f" The record is {content!r}.")
+    assert "BytesIO" not in told
+    assert "b'k'" not in told
+
+
 @pytest.mark.parametrize("content", [b"no tar at all" * 100, b"short", b"\xff" * 2048])
 def test_what_is_no_archive_is_told(tmp_path, content):
     source = TarSource(write(tmp_path, content))
-    with pytest.raises(RecordError, match=r"x\.tar.*(no tar header at byte 0|in the middle of a header)"):
+    with pytest.raises(RecordError, match=r"x\.tar.*this is no tar archive"):
         all_rows(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "reader"),
+    [(b"two\nlines\n", "read_text"), (b'{"a": 1}\n' * 200, "read_jsonl"), (b"PAR1" + bytes(600), "read_parquet")],
+)
+def test_the_reader_of_what_is_no_archive_is_named(tmp_path, content, reader):
+    with pytest.raises(RecordError, match=rf"no tar archive.*Use {reader}\b"):
+        all_rows(TarSource(write(tmp_path, content)))
 
 
 @pytest.mark.parametrize("content", [b"", bytes(10240), tar_bytes([]), tar_bytes([("README", b"no sample")])])
@@ -237,6 +303,19 @@ def test_empty_archives_have_no_samples(tmp_path, content):
     assert list(source.blocks()) == []
     assert source.describe()["rows"] == 0
     assert all_rows(TarSource(write(tmp_path, content), split=False)) == []
+
+
+@pytest.mark.parametrize("n", [1, 40], ids=["one", "a table"])
+@pytest.mark.parametrize("field", ["__key__", "__KEY__"])
+def test_a_member_never_takes_the_place_of_the_key(tmp_path, n, field):
+    members = [(f"{i:04}.{name}", b"1") for i in range(n) for name in ("a", field)]
+    rows = all_rows(TarSource(write(tmp_path, tar_bytes(members)), decode=False))
+    assert rows == [{"__key__": f"{i:04}", "a": b"1"} for i in range(n)]
+
+
+def test_of_archives_one_behind_the_other_the_first_is_read(tmp_path):
+    path = write(tmp_path, tar_bytes([("0.a", b"1")]) + tar_bytes([("1.a", b"2")]))
+    assert all_rows(TarSource(path, decode=False)) == [{"__key__": "0", "a": b"1"}]
 
 
 def test_equal_keys_apart_from_each_other_are_two_samples(tmp_path):
@@ -249,7 +328,7 @@ def test_a_field_that_comes_twice_makes_a_bad_record(tmp_path):
     source = TarSource(path, decode=False)
     bad = []
     assert rows_of(source, source.blocks()[0], 0, bad.append) == [{"__key__": "1", "a": b"3"}]
-    assert "b'0.JPG' comes twice" in bad[0].error
+    assert bad[0].error == "the member '0.JPG' comes twice"
 
 
 def test_bad_records_do_not_count_as_rows(tmp_path):
@@ -368,7 +447,8 @@ def test_images(tmp_path):
     np.testing.assert_array_equal(samples[0]["png"], colour)
     np.testing.assert_array_equal(samples[1]["png"], np.repeat(grey[..., None], 3, axis=2))
     assert samples[2]["depth.png"].tolist() == [[[0], [60_000]]]
-    assert "UnidentifiedImageError" in bad[0].error
+    assert bad[0].error == "the field 'jpg' cannot be decoded: UnidentifiedImageError: cannot identify image file"
+    assert bad[0].raw == b"no image"
 
 
 def test_columns(tmp_path):

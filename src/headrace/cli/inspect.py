@@ -28,6 +28,7 @@ def inspect(
         str | None,
         typer.Option("--format", help="text, csv, tsv, jsonl, parquet, arrow, tar, sqlite, postgresql. Else guessed."),
     ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of text, csv, tsv and jsonl; utf-8 if not given.")] = None,
     query: Annotated[str | None, typer.Option(help="Of a database that has more than one table.")] = None,
     samples: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 3,
     most_rows: Annotated[int, typer.Option(min=0, help="Count so many rows at most; reckon the rest.")] = 1_000_000,
@@ -46,6 +47,7 @@ def inspect(
             query=query,
             samples=samples,
             most_rows=most_rows,
+            **({} if encoding is None else {"encoding": encoding}),
         )
     except (InspectError, MissingExtraError) as error:
         fail(printable(str(error)))

@@ -13,6 +13,7 @@ from headrace.streams.readers import read_arrow, read_csv, read_jsonl, read_parq
 from headrace.streams.stream import Stream
 
 if TYPE_CHECKING:
+    from headrace.sources.access import Access
     from headrace.sources.files import Paths
 
 READERS: Mapping[str, Callable[..., Stream]] = {
@@ -24,6 +25,7 @@ READERS: Mapping[str, Callable[..., Stream]] = {
     "arrow": read_arrow,
     "tar": read_tar,
 }
+_TEXTS = ("text", "csv", "tsv", "jsonl")
 _DATABASES = ("sqlite", "postgresql")
 
 
@@ -44,17 +46,36 @@ def open_data(
     if query is not None:
         shown = repr(os.fspath(data) if isinstance(data, os.PathLike) else data)
         raise InspectError(f"A query needs a database, but {shown} is {found}. Leave query= (--query) out.")
-    return found, READERS[found](data, **options)
+    stream = READERS[found](data, **options)
+    if found in _TEXTS and "encoding" not in options:
+        _check_mark(stream, options)
+    return found, stream
+
+
+def _check_mark(stream: Stream, options: Mapping[str, Any]) -> None:
+    """See that the first file is in UTF-8, as readers assume, if it tells.
+
+    Raises:
+        InspectError: its byte order mark is that of another encoding.
+    """
+    from headrace.sources.guessing import encoding_by_mark, read_beginning
+
+    for file in stream.recipe.source.versions()[:1]:
+        encoding = encoding_by_mark(read_beginning(file, _access(options)))
+        if encoding not in (None, "utf-8-sig"):
+            raise InspectError(
+                f"{file.path!r} begins with the byte order mark of {encoding}. "
+                f'Pass encoding="{encoding}" (--encoding {encoding}).'
+            )
 
 
 def _guess(data: Paths, options: Mapping[str, Any]) -> str:
-    from headrace.sources.access import make_access
     from headrace.sources.files import list_files
     from headrace.sources.guessing import format_by_content, format_by_name
 
     if isinstance(data, str) and (named := format_by_name(data)) in _DATABASES:
         return named or ""
-    access = make_access(options.get("storage_options"), options.get("retries"), options.get("cache"))
+    access = _access(options)
     files = list_files(data, access)
     by_name = [format_by_name(file.path) for file in files]
     formats = Counter(name for name in by_name if name is not None)
@@ -70,6 +91,12 @@ def _guess(data: Paths, options: Mapping[str, Any]) -> str:
         )
     found = ", ".join(f"{name} ({count})" for name, count in formats.most_common())
     raise InspectError(f"{data!r} has files of several formats: {found}. Pass a glob for some of them, or format=.")
+
+
+def _access(options: Mapping[str, Any]) -> Access:
+    from headrace.sources.access import make_access
+
+    return make_access(options.get("storage_options"), options.get("retries"), options.get("cache"))
 
 
 def _open_query(data: Paths, query: str | None, options: Mapping[str, Any]) -> Stream:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra
 from headrace.sources.arrow_files import Contents, Part, TableSource, table_chunks
 from headrace.sources.compression import is_compressed
 from headrace.sources.files import check_unchanged, is_local, open_stream
+from headrace.sources.guessing import advise_reader
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ else:
     ipc = import_extra("pyarrow.ipc", "arrow", "Reading Arrow files")
 
 _MAGIC = b"ARROW1"
+_STREAM_MARK = b"\xff\xff\xff\xff"  # streams written before 2019 have none
+_LOOKED_AT_BYTES = 1 << 16  # of what may be no Arrow file
 
 
 @final
@@ -31,7 +35,13 @@ class ArrowSource(TableSource):
     """
 
     format = "arrow"
-    unit = "record_batches"  # a stream counts as one
+    unit = "record_batches"
+
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()
+        if any(block.stop is None for block in self.blocks()):
+            described[self.unit] = None  # a stream would have to be read to count them
+        return described
 
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
         """The rows of a block from `first_row` on, in chunks of at most a few megabytes.
@@ -59,7 +69,7 @@ class ArrowSource(TableSource):
 
     def _look(self, file: FileVersion) -> Contents:
         with self._telling_damage(file), self._open_any(file, mapped=True) as opened:
-            is_file = not is_compressed(file.path) and opened.read(len(_MAGIC)) == _MAGIC
+            is_file = not is_compressed(file.path) and _is_file(opened, file.path)
             if opened.seekable():
                 opened.seek(0)
             if not is_file:
@@ -67,6 +77,20 @@ class ArrowSource(TableSource):
             reader = ipc.open_file(opened)
             parts = _find_batches(file, opened, reader.num_record_batches)
             return Contents(reader.schema, len(parts), parts)
+
+
+def _is_file(opened: pa.NativeFile, path: str) -> bool:
+    """Whether this is a file, which else must be a stream.
+
+    Raises:
+        RecordError: it is of another format.
+    """
+    beginning = opened.read(len(_MAGIC))
+    if beginning == _MAGIC or beginning.startswith(_STREAM_MARK):
+        return bool(beginning == _MAGIC)
+    if advice := advise_reader(beginning + opened.read(_LOOKED_AT_BYTES - len(_MAGIC))):
+        raise RecordError(f"{path} is damaged, or no Arrow file: {advice}.")
+    return False
 
 
 def _find_batches(file: FileVersion, opened: pa.NativeFile, n: int) -> list[Part]:

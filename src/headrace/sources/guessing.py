@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Sequence
@@ -29,6 +30,14 @@ _BEGINNINGS = {
     b"\xff\xff\xff\xff": "arrow",  # a stream
     b"SQLite format 3\0": "sqlite",
 }
+_BYTE_ORDER_MARKS = {  # the longer ones first, which begin like shorter ones
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
+_READERS = {"tsv": 'read_csv with separator="\\t"', "sqlite": "read_sql"}
 _TAR_MARK = slice(257, 262)
 _LOOKED_AT_BYTES = 1 << 16
 _LOOKED_AT_LINES = 20
@@ -49,12 +58,31 @@ def format_by_name(path: str) -> str | None:
 
 def format_by_content(file: FileVersion, access: Access | None = None) -> str | None:
     """The format of a file that begins like this one, if any."""
+    return format_of(read_beginning(file, access))
+
+
+def read_beginning(file: FileVersion, access: Access | None = None) -> bytes:
+    """How a file begins; if it is compressed, how its content does."""
     with open_range(file, 0, _LOOKED_AT_BYTES, access) as opened:
         codec = codec_by_content(opened.peek(N_FIRST_BYTES))
         if codec is None:
-            return format_of(opened.read(_LOOKED_AT_BYTES))
+            return opened.read(_LOOKED_AT_BYTES)
         with decompress(opened, codec, file.path) as content:
-            return format_of(content.read(_LOOKED_AT_BYTES))
+            return content.read(_LOOKED_AT_BYTES)
+
+
+def encoding_by_mark(beginning: bytes) -> str | None:
+    """The encoding that the byte order mark of a text tells, if it has one."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), None)
+
+
+def advise_reader(beginning: bytes) -> str | None:
+    """What content that begins like this seems to be, and what reads it; None if nobody knows."""
+    codec = codec_by_content(beginning[:N_FIRST_BYTES])
+    if codec is not None:
+        return f"it is compressed with {codec}. Give it a name that says so"
+    found = format_of(beginning) if beginning else None
+    return found and f"it begins like {found}. Use {_READERS.get(found, f'read_{found}')}"
 
 
 def format_of(beginning: bytes) -> str | None:
@@ -62,11 +90,12 @@ def format_of(beginning: bytes) -> str | None:
     known = next((name for mark, name in _BEGINNINGS.items() if beginning.startswith(mark)), None)
     if known is not None or beginning[_TAR_MARK] == b"ustar":
         return known or "tar"
-    whole = beginning if len(beginning) < _LOOKED_AT_BYTES else beginning[: beginning.rfind(b"\n") + 1] or beginning
+    decoder = codecs.getincrementaldecoder(encoding_by_mark(beginning) or "utf-8")()
     try:
-        text = whole.decode()
+        text = decoder.decode(beginning, final=len(beginning) < _LOOKED_AT_BYTES)
     except UnicodeDecodeError:
         return None
+    text = text if len(beginning) < _LOOKED_AT_BYTES else text[: text.rfind("\n") + 1] or text
     return None if "\0" in text else _format_of_lines([line for line in text.splitlines() if line.strip()])
 
 

@@ -16,7 +16,7 @@ from headrace.sources.files import Paths, is_local, list_files, open_range, open
 from headrace.sources.records import SampleChunk
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, leave_out
 from headrace.sources.tar_decoders import DECODERS, Decoder, SampleDecoder
-from headrace.sources.tar_samples import Piece, RawSamples, cut_archive, read_samples
+from headrace.sources.tar_samples import Piece, RawSamples, as_text, cut_archive, read_samples
 from headrace.sources.tar_window import ArchiveWindow
 
 BLOCK_BYTES = 8 << 20
@@ -125,7 +125,7 @@ class TarSource:
             for raw in read_samples(window, piece, first, self._max_record_bytes):
                 tell = partial(_tell, on_bad, block, raw)
                 if raw.problem is not None:
-                    tell(0, raw.problem)
+                    tell(0, raw.problem, raw.found)
                 else:
                     yield raw.n_bytes, decode(raw, tell)
 
@@ -155,9 +155,7 @@ class TarSource:
         ]
 
 
-def _tell(on_bad: OnBad | None, block: Block, raw: RawSamples, i: int, problem: Exception | str) -> None:
-    """Tell what is wrong with sample `i` of these."""
-    content = raw.columns[0][i] if raw.columns else b""
-    where = f"{block.path}, sample {raw.keys[i]!r} at byte {raw.starts[i]}"
-    error = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
-    leave_out(BadRecord(where, content[:_RAW_BYTES], error), on_bad)
+def _tell(on_bad: OnBad | None, block: Block, raw: RawSamples, i: int, problem: str, content: bytes) -> None:
+    """Tell what is wrong with sample `i` of these; before the first one, it is the archive."""
+    sample = f", sample {as_text(raw.keys[i])!r} at byte {raw.starts[i]}" if raw.keys[i] else ""
+    leave_out(BadRecord(block.path + sample, content[:_RAW_BYTES], problem), on_bad)

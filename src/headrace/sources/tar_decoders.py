@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -14,11 +15,15 @@ import numpy.typing as npt
 from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra
 from headrace.sources.row_dicts import make_dicts
-from headrace.sources.tar_samples import RawSamples
+from headrace.sources.tar_samples import RawSamples, as_text
 
 Decoder: TypeAlias = Callable[[bytes], Any]
 
+Tell: TypeAlias = Callable[[int, str, bytes], None]
+"""Hears of a sample that is bad: its number, what is wrong with it, and the content that is."""
+
 _MOST_UNPACKED_BYTES = 1 << 32
+_OUR_OWN_FILE = re.compile(r"\s*<_io\.BytesIO object at 0x[0-9a-fA-F]+>")
 
 
 def decode_image(content: bytes) -> npt.NDArray[Any]:
@@ -90,7 +95,7 @@ class SampleDecoder:
         self._decoders = decoders
         self._known: dict[tuple[bytes, ...], _Fields] = {}  # there are few, and many samples
 
-    def __call__(self, raw: RawSamples, tell: Callable[[int, Exception], None]) -> list[dict[str, Any]]:
+    def __call__(self, raw: RawSamples, tell: Tell) -> list[dict[str, Any]]:
         """The samples that can be decoded; `tell` hears of the others, by their number.
 
         Raises:
@@ -113,9 +118,7 @@ class SampleDecoder:
         return self._known[fields]
 
 
-def _decode_all(
-    samples: list[dict[str, Any]], decoders: list[tuple[str, Decoder]], tell: Callable[[int, Exception], None]
-) -> list[dict[str, Any]]:
+def _decode_all(samples: list[dict[str, Any]], decoders: list[tuple[str, Decoder]], tell: Tell) -> list[dict[str, Any]]:
     good = []
     for i, sample in enumerate(samples):
         try:
@@ -124,17 +127,18 @@ def _decode_all(
         except MissingExtraError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever a decoder raises, the sample is bad)
-            tell(i, error)
+            tell(i, _describe(name, error), sample[name])
         else:
             good.append(sample)
     return good
 
 
+def _describe(field: str, error: Exception) -> str:
+    told = _OUR_OWN_FILE.sub("", f"{type(error).__name__}: {error}")  # libraries name the file that they were given
+    return f"the field {field!r} cannot be decoded: {told}"
+
+
 def _texts(names: Sequence[bytes]) -> list[str]:
     """Names as text, all in one go."""
-    texts = _text(b"\0".join(names)).split("\0")
-    return texts if len(texts) == len(names) else list(map(_text, names))  # an odd one may have a NUL within
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+    texts = as_text(b"\0".join(names)).split("\0")
+    return texts if len(texts) == len(names) else list(map(as_text, names))  # an odd one may have a NUL within

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import NamedTuple
 
+from headrace.sources.guessing import advise_reader
 from headrace.sources.tar_window import ArchiveWindow, DamagedArchiveError
 
 HEADER_BYTES = 512
@@ -12,9 +14,13 @@ _MOST_NAME_BYTES = 1 << 20  # of a long name, or of the extended header that hol
 
 _FIELDS = struct.Struct("100s24x12s12x8sc100x6s82x155s12x")  # name, size, checksum, type, magic, prefix
 _ZEROS = bytes(HEADER_BYTES)
+_CHECKSUM = slice(148, 156)
+_BASE_OF_ADLER = 65521
 _REGULAR = frozenset((b"0", b"\0", b"7"))
 _WITHOUT_DATA = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))  # links, devices, folders, pipes: whatever `size` says
 _SPARSE = b"S"
+_MAGIC = slice(257, 262)
+_LOOKED_AT_BYTES = 1 << 16  # of what is no archive
 _LONG_NAME, EXTENDED = b"L", b"x"
 _BEFORE_A_MEMBER = frozenset((_LONG_NAME, EXTENDED, b"K", b"g"))  # the last two: long links, comments on all members
 
@@ -52,6 +58,8 @@ def read_member(window: ArchiveWindow, start: int) -> Step | None:
     place = start
     notes: dict[bytes, bytes] = {}  # what headers before the member's own say about it
     while (header := window.get(place, HEADER_BYTES)) and header != _ZEROS:
+        if place == 0:
+            _check_beginning(window, header)
         name, size, kind = _parse(header, place)
         data = place + HEADER_BYTES
         if kind not in _BEFORE_A_MEMBER:
@@ -74,18 +82,39 @@ def _describe(window: ArchiveWindow, header: bytes, notes: dict[bytes, bytes], p
     return Step(Member(notes.get(b"path", plain.name), plain.start, data, size, is_sparse), next_place)
 
 
+def _check_beginning(window: ArchiveWindow, header: bytes) -> None:
+    """See that a file is an archive, by the magic of its first header, or else by its checksum."""
+    if header[_MAGIC] == b"ustar":
+        return
+    try:
+        _parse(header, 0)
+    except DamagedArchiveError as error:
+        advice = advise_reader(window.get(0, _LOOKED_AT_BYTES))
+        raise DamagedArchiveError(f"this is no tar archive: {advice or 'it has no tar header'}", header) from error
+
+
 def _parse(header: bytes, place: int) -> tuple[bytes, int, bytes]:
     """The name, the size and the type in a header."""
     if len(header) < HEADER_BYTES:
-        raise DamagedArchiveError(f"the archive ends at byte {place + len(header)}, in the middle of a header")
+        raise _ends_within_a_header(place, header)
     name, size, checksum, kind, magic, prefix = _FIELDS.unpack(header)
-    # The magic is proof enough; only archives from before 1988 have none, and adding up 512 bytes takes its time.
-    if magic[:5] != b"ustar" and _octal(checksum, place) != sum(header) - sum(checksum) + 8 * ord(" "):
-        raise _no_header(place)
+    if not _is_sum(_octal(checksum, place), header):
+        raise _damaged_header(place, header) if magic[:5] == b"ustar" else _no_header(place)
     name = name.partition(b"\0")[0]
     if prefix[0] and magic == b"ustar\0":
         name = prefix.partition(b"\0")[0] + b"/" + name
     return name, _octal(size, place), kind
+
+
+def _is_sum(checksum: int, header: bytes) -> bool:
+    """Whether this is the sum of the bytes of a header, with spaces for the checksum; or, of old, of signed ones."""
+    expected = checksum + sum(header[_CHECKSUM]) - 8 * ord(" ")
+    # The lower half of an Adler-32 is one more than the sum: much faster than adding up 512 numbers here.
+    if (zlib.adler32(header) - expected - 1) & 0xFFFF == 0 and expected < _BASE_OF_ADLER:
+        return True
+    unsigned = sum(header)
+    n_negative = sum(byte >= 128 for byte in header[: _CHECKSUM.start] + header[_CHECKSUM.stop :])
+    return expected in (unsigned, unsigned - 256 * n_negative)
 
 
 def _octal(field: bytes, place: int) -> int:
@@ -139,7 +168,7 @@ def _after_sparse_map(window: ArchiveWindow, header: bytes, data: int) -> int:
     while more:
         block = window.get(data, HEADER_BYTES)
         if len(block) < HEADER_BYTES:
-            raise DamagedArchiveError(f"the archive ends at byte {data + len(block)}, in the middle of a header")
+            raise _ends_within_a_header(data, block)
         more = block[504]
         data += HEADER_BYTES
     return data
@@ -148,6 +177,15 @@ def _after_sparse_map(window: ArchiveWindow, header: bytes, data: int) -> int:
 def padded(size: int) -> int:
     """The room that content of this size takes."""
     return -(-size // HEADER_BYTES) * HEADER_BYTES
+
+
+def _ends_within_a_header(place: int, header: bytes) -> DamagedArchiveError:
+    end = place + len(header)
+    return DamagedArchiveError(f"the archive ends at byte {end}, in the middle of a header", header)
+
+
+def _damaged_header(place: int, header: bytes) -> DamagedArchiveError:
+    return DamagedArchiveError(f"the header at byte {place} is damaged: its checksum is not that of its bytes", header)
 
 
 def _no_header(place: int) -> DamagedArchiveError:

@@ -1,7 +1,8 @@
 """Groups the members of an archive into samples, by WebDataset's naming: `folder/0001.jpg`, `folder/0001.cls`, ….
 
 The key of a sample is the name up to the first dot of its last part; what follows, in lower case, is the field. Members
-of one key that follow each other are one sample. Names without a dot, hidden files and `__metadata__` are passed over.
+of one key that follow each other are one sample. Names without a dot, hidden files, `__metadata__` and fields called
+`__key__` are passed over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.sources.tar_members import Members, walk
-from headrace.sources.tar_tables import Table, split_off_table
+from headrace.sources.tar_tables import KEY_FIELD, Table, split_off_table
 from headrace.sources.tar_window import ArchiveWindow, DamagedArchiveError
 
 
@@ -30,6 +31,7 @@ class RawSamples(NamedTuple):
         columns: the contents of each field.
         n_bytes: how long all contents are together.
         problem: why the sample cannot be used, if it cannot; then it comes alone.
+        found: what to show of it then.
     """
 
     keys: list[bytes]
@@ -38,15 +40,26 @@ class RawSamples(NamedTuple):
     columns: list[list[bytes]]
     n_bytes: int
     problem: str | None = None
+    found: bytes = b""
 
 
 def find_key(name: bytes) -> bytes | None:
     """The key of the sample that a member belongs to; None if it belongs to none."""
     base = name.rfind(b"/") + 1
     dot = name.find(b".", base)
-    if dot <= base or (not base and name[:2] == name[-2:] == b"__"):
+    if dot <= base or (name[-2:] == b"__" and _is_reserved(name, base, dot)):
         return None
     return name[:dot]
+
+
+def _is_reserved(name: bytes, base: int, dot: int) -> bool:
+    """Whether a name is that of something about the archive, or its field is what the key of a sample is called."""
+    return (not base and name[:2] == b"__") or name[dot + 1 :].lower() == KEY_FIELD
+
+
+def as_text(name: bytes) -> str:
+    """A name as text; bytes that are none become surrogates."""
+    return name.decode("utf-8", "surrogateescape")
 
 
 def cut_archive(window: ArchiveWindow, block_bytes: int) -> list[Piece]:
@@ -86,7 +99,7 @@ def read_samples(window: ArchiveWindow, piece: Piece, first: int, most_bytes: in
             for part in split_off_table(members):
                 yield from grouping.add_table(part) if isinstance(part, Table) else grouping.add(part)
     except DamagedArchiveError as error:
-        yield grouping.sample.close(str(error))
+        yield grouping.sample.close()._replace(problem=str(error), found=error.found)
         return
     yield from grouping.end()
 
@@ -158,12 +171,14 @@ class _OpenSample:
             return
         self._contents[field] = content = window.get(data, size)
         if len(content) < size:
-            raise DamagedArchiveError(f"the archive ends at byte {data + len(content)}, in the middle of a member")
+            message = f"the archive ends at byte {data + len(content)}, in the middle of a member"
+            raise DamagedArchiveError(message, content)
 
-    def close(self, problem: str | None = None) -> RawSamples:
+    def close(self) -> RawSamples:
         columns = [[content] for content in self._contents.values()]
+        found = columns[0][0] if self._problem and columns else b""
         fields = tuple(self._contents)
-        return RawSamples([self.key], [self._start], fields, columns, self._n_bytes, problem or self._problem)
+        return RawSamples([self.key], [self._start], fields, columns, self._n_bytes, self._problem, found)
 
 
 def _read_table(window: ArchiveWindow, table: Table) -> RawSamples:
@@ -177,7 +192,7 @@ def _read_table(window: ArchiveWindow, table: Table) -> RawSamples:
 
 def _problem(name: bytes, is_sparse: bool, is_double: bool, most_bytes: int) -> str:
     if is_sparse:
-        return f"the member {name!r} is sparse, which is not supported"
+        return f"the member {as_text(name)!r} is sparse, which is not supported"
     if is_double:
-        return f"the member {name!r} comes twice"
+        return f"the member {as_text(name)!r} comes twice"
     return f"it has more than {most_bytes} bytes; pass a larger `max_record_bytes` to read it"

@@ -11,6 +11,7 @@ from headrace.sources.tar_members import Members
 
 # A name up to the first dot of its last part, and what follows; names stand between NULs, which none contains.
 _KEY_AND_FIELD = re.compile(rb"\0((?:[^\0]*/)?[^\0/.]+)\.([^\0/]*)(?=\0)")
+KEY_FIELD = b"__key__"
 _FEWEST = 8  # samples, for which it is worth it
 
 
@@ -64,6 +65,7 @@ def _table(members: Members) -> tuple[int, Table] | None:
     is_table = (
         fields == own_fields * n
         and len(set(own_fields)) == n_fields
+        and KEY_FIELD not in own_fields  # which is passed over
         and all(keys[start + i : stop : n_fields] == own_keys for i in range(1, n_fields))
         and not any(map(eq, own_keys, keys[start + n_fields : stop + 1 : n_fields]))
     )

@@ -11,7 +11,15 @@ _MOST_READ_BYTES = 1 << 19  # more than that would be memory that is new each ti
 
 
 class DamagedArchiveError(Exception):
-    """The archive cannot be read beyond a place: it ends too early, or is no tar archive."""
+    """The archive cannot be read beyond a place: it ends too early, or is no tar archive.
+
+    Attributes:
+        found: what is there instead of what should be, if anything.
+    """
+
+    def __init__(self, message: str, found: bytes = b"") -> None:
+        super().__init__(message)
+        self.found = found
 
 
 class ArchiveWindow:
