@@ -92,7 +92,7 @@ worker_options = st.fixed_dictionaries(
 )
 
 
-@explore(35)
+@explore(70)
 @given(st.data(), lengths, batch_sizes, st.booleans(), st.booleans(), seeds, collations, worker_options, few_epochs)
 def test_map_datasets(
     data: st.DataObject,
@@ -121,7 +121,7 @@ def test_map_datasets(
     assert_same_traces(build, plan)
 
 
-@explore(21)
+@explore(42)
 @given(st.data(), st.integers(2, 14), st.integers(1, 5), seeds, worker_options, few_epochs)
 def test_random_augmentation(
     data: st.DataObject, n: int, batch_size: int, seed: int | None, workers: dict[str, Any], plan: list[Step]
@@ -135,7 +135,7 @@ def test_random_augmentation(
     assert_same_traces(build, plan)
 
 
-@explore(21)
+@explore(42)
 @given(
     st.data(), lengths, batch_sizes, seeds, st.sampled_from(["shared", "private", "none"]), worker_options, few_epochs
 )
@@ -162,7 +162,7 @@ def test_samplers(
     assert_same_traces(build, plan)
 
 
-@explore(21)
+@explore(42)
 @given(st.data(), lengths, seeds, collations, worker_options, few_epochs)
 def test_batch_samplers(
     data: st.DataObject, n: int, seed: int | None, collation: str, workers: dict[str, Any], plan: list[Step]
@@ -185,7 +185,7 @@ def test_batch_samplers(
     assert_same_traces(build, plan)
 
 
-@explore(35)
+@explore(70)
 @given(st.data(), lengths, batch_sizes, st.booleans(), seeds, collations, worker_options, few_epochs)
 def test_iterable_datasets(
     data: st.DataObject,
@@ -212,14 +212,14 @@ def test_iterable_datasets(
     assert_same_traces(build, plan)
 
 
-@explore(17)
+@explore(35)
 @given(st.data(), st.integers(1, 14), batch_sizes, worker_options, few_epochs)
 def test_errors(data: st.DataObject, n: int, batch_size: int | None, workers: dict[str, Any], plan: list[Step]) -> None:
     source = data.draw(sources.failing_sources(n), label="dataset")
     assert_same_traces(lambda setting: setting.own.DataLoader(source.build(setting.own), batch_size, **workers), plan)
 
 
-@explore(15)
+@explore(30)
 @given(st.data(), st.integers(1, 14), batch_sizes, st.booleans(), seeds, worker_options, st.integers(1, 2))
 def test_any_order(
     data: st.DataObject,
