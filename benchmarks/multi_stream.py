@@ -20,7 +20,7 @@ from torch.utils import data as torch_data
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.steady import WORKER_COUNTS, Stretch, compared, loader_rate, own_rate, stretch_of
 from benchmarks.timing import Run, interleave, torch_threads
-from headrace.multistream.loader import MultiStreamDataLoader
+from headrace import MultiStreamDataLoader
 
 STREAMS = 64
 WIDTH = 80
