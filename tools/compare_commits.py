@@ -133,7 +133,7 @@ def measure(tree: Tree, name: str, data: Path, arguments: argparse.Namespace) ->
     with tempfile.TemporaryDirectory() as folder:
         command = ["-m", "benchmarks", name, "--repeats", str(arguments.inner), "--output", folder, *quick]
         done = tree.run(command, tree.path if name in tree.own else ROOT)
-        if done.returncode and name not in tree.own and "ImportError" in done.stderr + done.stdout:
+        if done.returncode and name not in tree.own and tree.path != ROOT:
             tree.own.add(name)
             done = tree.run(command, tree.path)
         _output(done, tree, name)
