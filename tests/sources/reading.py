@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from headrace.sources import csv_rows, encodings, line_source, lines, text
+from headrace.sources import csv_rows, encodings, text, text_files
 from headrace.sources.source import BadRecord, Block, Source
 
 
@@ -35,10 +35,10 @@ def check_first_rows(source: Source, most: int = 12) -> None:
 def small_pieces(n: int) -> Iterator[None]:
     """Lets files be read a few bytes at a time, so that pieces are cut in the worst places too."""
     with (
-        mock.patch.object(line_source.LineSource, "_piece_bytes", n),
+        mock.patch.object(text.LineSource, "_piece_bytes", n),
         mock.patch.object(text.WordSource, "_piece_bytes", n),
-        mock.patch.object(csv_rows, "PIECE_BYTES", n),
-        mock.patch.object(lines, "BEYOND_BYTES", n),
+        mock.patch.object(csv_rows.CsvSource, "_piece_bytes", n),
+        mock.patch.object(text_files, "BEYOND_BYTES", n),
         mock.patch.object(encodings, "_PIECE_BYTES", n),
     ):
         yield

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import MissingExtraError, RecordError
-from headrace.base.later_column import made
+from headrace.base.lazy_column import materialize
 
 pa = pytest.importorskip("pyarrow")
 
@@ -209,14 +209,14 @@ LONG = [bytes([i]) * (400 + 60 * i) for i in range(12)]
 def test_long_values_are_sent_without_those_around_them(kind):
     chunk = TableChunk(pa.record_batch({"x": pa.array([b"before", *LONG], kind), "y": np.arange(13)})).slice(1, 13)
     for start, stop in [(0, 12), (3, 4), (5, 12)]:
-        later = chunk.slice(start, stop).later_columns()
+        later = chunk.slice(start, stop).lazy_columns()
         buffers = []
         stream = pickle.dumps(later, 5, buffer_callback=buffers.append)
         [memory] = [buffer.raw() for buffer in buffers if buffer.raw().nbytes > 8 * 13]
         assert memory.nbytes == sum(map(len, LONG[start:stop]))
         sent = pickle.loads(stream, buffers=buffers)
-        assert made(sent["x"]) == LONG[start:stop] == made(later["x"])
-        assert made(sent["x"][1:2]) == LONG[start:stop][1:2]
+        assert materialize(sent["x"]) == LONG[start:stop] == materialize(later["x"])
+        assert materialize(sent["x"][1:2]) == LONG[start:stop][1:2]
         assert sent["y"].tolist() == list(range(start + 1, stop + 1))
 
 
@@ -237,19 +237,19 @@ def test_long_values_are_sent_without_those_around_them(kind):
 def test_columns_are_the_same_when_they_are_made_later_and_elsewhere(values, kind):
     n = len(values)
     chunk = TableChunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(n, 2 * n)
-    [later] = chunk.later_columns().values()
+    [later] = chunk.lazy_columns().values()
     elsewhere = pickle.loads(pickle.dumps(later, 5))
     assert len(later) == len(elsewhere) == n
     for start, stop in [(0, n), (n // 2, n), (n // 3, n // 2)]:
         [column] = chunk.slice(start, stop).columns().values()
         for same in (later[start:stop], elsewhere[start:stop]):
-            assert type(made(same)) is type(column)
-            assert repr(list(made(same))) == repr(list(column))
+            assert type(materialize(same)) is type(column)
+            assert repr(list(materialize(same))) == repr(list(column))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_long_values_are_put_into_memory_of_others(kind):
-    column = TableChunk(pa.record_batch({"x": pa.array(LONG, kind)})).slice(2, 9).later_columns()["x"]
+    column = TableChunk(pa.record_batch({"x": pa.array(LONG, kind)})).slice(2, 9).lazy_columns()["x"]
     places = []
 
     def allocate(shape, dtype):
@@ -257,28 +257,28 @@ def test_long_values_are_put_into_memory_of_others(kind):
         return places[-1]
 
     placed = column.placed(allocate)
-    assert placed.made() == LONG[2:9]
+    assert placed.materialize() == LONG[2:9]
     buffers = []
     pickle.dumps(placed, 5, buffer_callback=buffers.append)
     [place] = places
     addresses = [np.frombuffer(buffer.raw(), np.uint8).ctypes.data for buffer in buffers]
     assert place.ctypes.data in addresses  # it is not copied again
     place[:] = 0
-    assert placed.made() == [bytes(len(value)) for value in LONG[2:9]]
+    assert placed.materialize() == [bytes(len(value)) for value in LONG[2:9]]
 
 
 def test_long_values_of_several_columns_are_picked_later():
     values = [bytes([i]) * (600 + i) for i in range(12)]
-    parts = [TableChunk(pa.record_batch({"x": values[i : i + 4]})).later_columns()["x"] for i in (0, 4, 8)]
+    parts = [TableChunk(pa.record_batch({"x": values[i : i + 4]})).lazy_columns()["x"] for i in (0, 4, 8)]
     picked = parts[0].pick(parts[1:], np.array([11, 0, 5, 5]))
-    assert picked.made() == [values[11], values[0], values[5], values[5]]
+    assert picked.materialize() == [values[11], values[0], values[5], values[5]]
 
 
 @pytest.mark.parametrize(
     "other", [pa.array(LONG, pa.large_binary()), pa.array([*LONG, None]), pa.array([b"short"] * 9)], ids=str
 )
 def test_columns_that_differ_are_made_to_be_picked(other):
-    first, second = (TableChunk(pa.record_batch({"x": x})).later_columns()["x"] for x in (pa.array(LONG), other))
+    first, second = (TableChunk(pa.record_batch({"x": x})).lazy_columns()["x"] for x in (pa.array(LONG), other))
     assert first.pick([second], np.array([0])) is None
 
 

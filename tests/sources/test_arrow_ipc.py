@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
+from headrace.sources.options import FileOptions
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -38,15 +39,17 @@ def test_every_row_comes_once_from_any_row_on(tmp_path_factory, batches, stream,
     folder = tmp_path_factory.mktemp("arrow")
     write(folder / "0.arrow", batches, stream=stream, compression=compression)
     write(folder / "1.arrow", [[{"id": 1, "text": "last"}]])
-    source = ArrowSource(str(folder), block_bytes=block_bytes)
+    source = ArrowSource(str(folder), options=FileOptions(block_bytes=block_bytes))
     check_exactly_once(source, [*(row for rows in batches for row in rows), {"id": 1, "text": "last"}])
     assert source.describe()["record_batches"] == (None if stream else len(batches) + 1)  # a stream does not tell
 
 
 def test_record_batches_are_blocks_and_small_ones_are_joined(tmp_path):
     write(tmp_path / "x.feather", [[{"id": i}] * 10 for i in range(4)])
-    assert [block.rows for block in ArrowSource(str(tmp_path), block_bytes=1).blocks()] == [10] * 4
-    assert [block.rows for block in ArrowSource(str(tmp_path), block_bytes=1 << 20).blocks()] == [40]
+    assert [block.rows for block in ArrowSource(str(tmp_path), options=FileOptions(block_bytes=1)).blocks()] == [10] * 4
+    assert [block.rows for block in ArrowSource(str(tmp_path), options=FileOptions(block_bytes=1 << 20)).blocks()] == [
+        40
+    ]
 
 
 def test_only_the_columns_asked_for_come_in_the_order_asked_for(tmp_path):
@@ -117,7 +120,7 @@ def test_a_file_that_changed_since_it_was_listed_is_noticed(tmp_path):
 
 def test_it_works_in_other_processes(tmp_path):
     write(tmp_path / "x.arrow", [[{"id": i, "text": None}] * 3 for i in range(3)])
-    check_other_processes(ArrowSource(str(tmp_path), block_bytes=1))
+    check_other_processes(ArrowSource(str(tmp_path), options=FileOptions(block_bytes=1)))
 
 
 def test_remote_files_have_no_counts(tmp_path):
@@ -126,7 +129,7 @@ def test_remote_files_have_no_counts(tmp_path):
     for name, stream in (("file", False), ("stream", True)):
         write(tmp_path / name, batches, stream=stream)
         fsspec.filesystem("memory").pipe(f"/arrow/{name}", (tmp_path / name).read_bytes())
-        source = ArrowSource(f"memory://arrow/{name}", block_bytes=1)
+        source = ArrowSource(f"memory://arrow/{name}", options=FileOptions(block_bytes=1))
         check_exactly_once(source, [row for rows in batches for row in rows])
         assert len(source.blocks()) == (1 if stream else 4)
         assert source.describe()["rows"] is None

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
+from headrace.sources.options import FileOptions
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -46,16 +47,16 @@ def test_every_row_comes_once_from_any_row_on(tmp_path_factory, files, block_byt
     for number, (rows, row_group_size) in enumerate(files):
         table = pa.Table.from_pylist(rows, SCHEMA)
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
-    source = ParquetSource(str(folder), block_bytes=block_bytes)
+    source = ParquetSource(str(folder), options=FileOptions(block_bytes=block_bytes))
     check_exactly_once(source, [row for rows, _ in files for row in rows])
     assert all(block.rows for block in source.blocks())
 
 
 def test_small_row_groups_are_joined_and_large_ones_cut(numbers):
     path, expected = numbers
-    whole = ParquetSource(path, block_bytes=1 << 30)
+    whole = ParquetSource(path, options=FileOptions(block_bytes=1 << 30))
     assert len(whole.blocks()) == 1
-    parts = ParquetSource(path, block_bytes=1)
+    parts = ParquetSource(path, options=FileOptions(block_bytes=1))
     assert len(parts.blocks()) == 80
     assert all_rows(whole) == all_rows(parts) == expected
 
@@ -76,7 +77,7 @@ def test_cutting_and_joining_keeps_every_row(sizes, block_bytes):
 
 def test_parts_of_a_row_group_can_be_read_in_any_order(numbers):
     path, expected = numbers
-    source = ParquetSource(path, block_bytes=1)
+    source = ParquetSource(path, options=FileOptions(block_bytes=1))
     blocks = source.blocks()
     for i in (5, 6, 8, 7, 7, 0, 79, 40):
         assert rows_of(source, blocks[i]) == expected[blocks[i].start : blocks[i].stop]
@@ -84,7 +85,7 @@ def test_parts_of_a_row_group_can_be_read_in_any_order(numbers):
 
 def test_an_abandoned_block_does_not_disturb_the_next(numbers):
     path, expected = numbers
-    source = ParquetSource(path, block_bytes=1)
+    source = ParquetSource(path, options=FileOptions(block_bytes=1))
     first, second = source.blocks()[:2]
     chunks = source.read(first)
     next(chunks)
@@ -95,7 +96,7 @@ def test_an_abandoned_block_does_not_disturb_the_next(numbers):
 
 def test_two_readers_at_once_do_not_share_a_position(numbers):
     path, expected = numbers
-    source = ParquetSource(path, block_bytes=1)
+    source = ParquetSource(path, options=FileOptions(block_bytes=1))
     blocks = source.blocks()[:2]
     pairs = zip(*(source.read(block) for block in blocks), strict=True)
     first, second = next(pairs)
@@ -133,7 +134,7 @@ def test_only_the_columns_asked_for_come_in_the_order_asked_for(numbers):
 def test_filters_leave_out_row_groups_and_rows(numbers):
     path, expected = numbers
     for filters in ([("id", ">=", 250), ("id", "<", 420)], (ds.field("id") >= 250) & (ds.field("id") < 420)):
-        source = ParquetSource(path, columns=["name"], filters=filters, block_bytes=1)
+        source = ParquetSource(path, columns=["name"], filters=filters, options=FileOptions(block_bytes=1))
         assert [(block.start, block.stop) for block in source.blocks()] == [(200, 300), (300, 400), (400, 500)]
         check_exactly_once(source, [{"name": row["name"]} for row in expected[250:420]])
         assert source.describe()["rows"] is None
@@ -141,7 +142,9 @@ def test_filters_leave_out_row_groups_and_rows(numbers):
 
 def test_filters_that_statistics_cannot_decide_are_exact(numbers):
     path, expected = numbers
-    source = ParquetSource(path, filters=[("name", "in", ["n5", "n995"]), ("half", ">", 3)], block_bytes=1 << 30)
+    source = ParquetSource(
+        path, filters=[("name", "in", ["n5", "n995"]), ("half", ">", 3)], options=FileOptions(block_bytes=1 << 30)
+    )
     check_exactly_once(source, [expected[995]])
     assert all_rows(ParquetSource(path, filters=[("id", "<", 0)])) == []
 
@@ -179,7 +182,7 @@ def test_a_file_that_changed_since_it_was_listed_is_noticed(numbers):
 
 
 def test_it_works_in_other_processes(numbers):
-    check_other_processes(ParquetSource(numbers[0], block_bytes=1))
+    check_other_processes(ParquetSource(numbers[0], options=FileOptions(block_bytes=1)))
 
 
 def test_remote_files(numbers):
@@ -187,14 +190,14 @@ def test_remote_files(numbers):
     path, expected = numbers
     with open(path, "rb") as local:
         fsspec.filesystem("memory").pipe("/tables/numbers.parquet", local.read())
-    source = ParquetSource("memory://tables/numbers.parquet", block_bytes=1)
+    source = ParquetSource("memory://tables/numbers.parquet", options=FileOptions(block_bytes=1))
     check_exactly_once(source, expected)
     assert all_rows(ParquetSource("memory://tables/numbers.parquet", filters=[("id", "==", 7)])) == [expected[7]]
 
 
 def test_what_it_tells(numbers):
     path, _ = numbers
-    source = ParquetSource([path], block_bytes=1 << 30)
+    source = ParquetSource([path], options=FileOptions(block_bytes=1 << 30))
     assert source.describe() == {
         "format": "parquet",
         "files": 1,
@@ -266,7 +269,7 @@ def test_only_the_rows_that_are_damaged_cannot_be_read(tmp_path_factory, sizes, 
         column.total_compressed_size
     )
     path.write_bytes(content)
-    source = ParquetSource(str(path), block_bytes=1)
+    source = ParquetSource(str(path), options=FileOptions(block_bytes=1))
     for block in source.blocks():
         for _ in range(2):
             if starts[bad] <= block.start < starts[bad + 1]:

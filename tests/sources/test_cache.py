@@ -15,13 +15,10 @@ import pytest
 
 from headrace import read_text
 from headrace.base.errors import ChangedFileError, RetriesExhaustedError
-from headrace.sources import cache_folder
-from headrace.sources.access import Access
-from headrace.sources.cache import Cache, find_cache, size_in_bytes
-from headrace.sources.cache_folder import CacheFolder
-from headrace.sources.cached_ranges import CachedRanges
-from headrace.sources.file_source import FileOptions
+from headrace.sources import cache as cache_module
+from headrace.sources.cache import Cache, CachedRanges, CacheFolder, find_cache, size_in_bytes
 from headrace.sources.files import list_files, open_range
+from headrace.sources.options import FileOptions
 from headrace.sources.retry import Retries
 from headrace.sources.source import FileVersion
 from headrace.sources.text import TextSource
@@ -117,7 +114,7 @@ class TestReading:
         store.pipe("/cached/c.txt", CONTENT)
         (file,) = list_files("memory://cached/c.txt")
         cache = Cache(tmp_path, block_bytes=BLOCK)
-        with open_range(file, 0, 0, Access(cache=cache)) as opened:
+        with open_range(file, 0, 0, FileOptions(cache=cache)) as opened:
             assert opened.read(5) == CONTENT[:5]
             store.pipe("/cached/c.txt", CONTENT[::-1])
             opened.seek(9 * BLOCK)
@@ -186,9 +183,9 @@ class TestLimits:
 
     def test_a_disk_that_got_full_gets_space_back(self, cache, monkeypatch):
         read_all(cache, Store())
-        usage = cache_folder.shutil.disk_usage(cache.folder)
+        usage = cache_module.shutil.disk_usage(cache.folder)
         cache.free_bytes = 10 * BLOCK
-        monkeypatch.setattr(cache_folder.shutil, "disk_usage", lambda _: usage._replace(free=8 * BLOCK))
+        monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage._replace(free=8 * BLOCK))
         read_all(cache, Store(), FileVersion("s3://bucket/b", 1, "1"))
         kept = sum(path.stat().st_size for path in blocks_in(cache))
         assert 0 < kept <= len(CONTENT) + 4 * N_BLOCKS - 2 * BLOCK
@@ -214,14 +211,14 @@ class TestTrouble:
         def refuse(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(cache_folder.os, "replace", refuse)
+        monkeypatch.setattr(cache_module.os, "replace", refuse)
         with pytest.warns(UserWarning, match="No space left"):
             assert read_all(cache, Store()) == CONTENT
         assert blocks_in(cache) == []
         assert not Path(cache.folder, "unfinished").exists()
 
     def test_a_lock_that_is_never_let_go(self, cache, monkeypatch):
-        monkeypatch.setattr(cache_folder, "_PATIENCE_S", 0.05)
+        monkeypatch.setattr(cache_module, "_PATIENCE_S", 0.05)
         folder = CacheFolder(cache)
         name = f"{ranges(cache, Store())._prefix}-0"
         with folder.claim(name), pytest.warns(UserWarning, match=r"locked for 0 s"):
@@ -231,11 +228,11 @@ class TestTrouble:
     def test_a_store_without_versions(self, tmp_path):
         fsspec = pytest.importorskip("fsspec")
         fsspec.filesystem("memory").pipe("/cached/a.txt", CONTENT)
-        access = Access(cache=Cache(tmp_path, block_bytes=BLOCK))
+        options = FileOptions(cache=Cache(tmp_path, block_bytes=BLOCK))
         file = FileVersion("memory://cached/a.txt", len(CONTENT), None)
         with (
-            pytest.warns(UserWarning, match="tells no version of memory://cached"),
-            open_range(file, 0, None, access) as opened,
+            pytest.warns(UserWarning, match="reports no version of memory://cached"),
+            open_range(file, 0, None, options) as opened,
         ):
             assert opened.read() == CONTENT
         assert list(tmp_path.iterdir()) == []
@@ -263,7 +260,7 @@ def read_one_block(cache, store, result):
 
 
 def die_before_renaming(cache):
-    cache_folder.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    cache_module.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     read_all(cache, Store())
 
 
@@ -346,8 +343,7 @@ def read_many_times(cache):
 
 
 def with_cache(cache, storage=None):
-    access = Access(storage, Retries(3, 0, 0), cache)
-    return FileOptions(block_bytes=20_000, access=access)
+    return FileOptions(block_bytes=20_000, storage_options=storage, retries=Retries(3, 0, 0), cache=cache)
 
 
 @pytest.mark.usefixtures("fsspec_running")
@@ -409,7 +405,7 @@ class TestArguments:
 
     @pytest.mark.parametrize("size", ["", "GB", "-1", -1, 1.5, True, None, "5 XB", "5 GB or so"])
     def test_what_is_no_size(self, size):
-        with pytest.raises(ValueError, match="limit must be a number of bytes, or a text like '50 GB', got"):
+        with pytest.raises(ValueError, match="limit must be a number of bytes, or a string like '50 GB', got"):
             Cache("x", limit=size)
 
     def test_a_limit_below_one_block(self):

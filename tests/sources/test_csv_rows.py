@@ -15,7 +15,7 @@ from headrace.base.optional import is_installed
 from headrace.sources import csv_rows
 from headrace.sources.csv_format import CsvFormat
 from headrace.sources.csv_rows import CsvSource
-from headrace.sources.file_source import FileOptions
+from headrace.sources.options import FileOptions
 from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
 
 if is_installed("pyarrow"):
@@ -318,17 +318,19 @@ class TestBadRecords:
 
     def test_nobody_listens(self, tmp_path):
         path = write(tmp_path, "a\n" + "1\n" * 20_000 + "x\n")
-        with pytest.raises(RecordError, match=r"line 20002 .*column 'a': 'x' is no int; types=\{'a': 'str'\} would"):
+        with pytest.raises(
+            RecordError, match=r"line 20002 .*column 'a': 'x' is not an int; types=\{'a': 'str'\} would"
+        ):
             all_rows(CsvSource(path))
 
     @pytest.mark.parametrize(
         ("value", "message"),
         [
-            ("1.5", r"'1\.5' is no int; types=\{'a': 'float'\} would take it"),
-            ("1e3", r"'1e3' is no int; types=\{'a': 'float'\} would take it"),
-            (str(2**63), r"9223372036854775808 is no int of 64 bits; types=\{'a': 'str'\} would take any text"),
-            ("9" * 5000, r"9999.* is no int of 64 bits; types=\{'a': 'str'\} would take any text"),
-            ("+" + "9" * 30, r"'\+9+' is no int; types=\{'a': 'str'\} would take any text"),
+            ("1.5", r"'1\.5' is not an int; types=\{'a': 'float'\} would take it"),
+            ("1e3", r"'1e3' is not an int; types=\{'a': 'float'\} would take it"),
+            (str(2**63), r"9223372036854775808 is not a 64-bit int; types=\{'a': 'str'\} would take any text"),
+            ("9" * 5000, r"9999.* is not a 64-bit int; types=\{'a': 'str'\} would take any text"),
+            ("+" + "9" * 30, r"'\+9+' is not an int; types=\{'a': 'str'\} would take any text"),
         ],
     )
     def test_the_type_that_would_take_a_value_is_told(self, tmp_path, value, message):

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, MissingExtraError, RetriesExhaustedError
 from headrace.sources import files
-from headrace.sources.access import Access
 from headrace.sources.compression import is_compressed
-from headrace.sources.file_source import FileOptions
-from headrace.sources.files import can_seek, is_local, list_files, open_range, open_stream
-from headrace.sources.local_paths import natural_key
+from headrace.sources.files import can_seek, is_local, list_files, natural_key, open_range, open_stream
+from headrace.sources.options import FileOptions
 from headrace.sources.retry import Retries
 from headrace.sources.source import FileVersion
 from headrace.sources.text import TextSource
@@ -28,7 +26,7 @@ from tests.sources.servers import FAULTS, closes_are_done, fsspec_running, s3_se
 
 __all__ = ["fsspec_running", "s3_server", "web_server"]  # fixtures
 
-AT_ONCE = Access(retries=Retries(attempts=3, first_delay_s=0, longest_delay_s=0))
+AT_ONCE = FileOptions(retries=Retries(attempts=3, first_delay_s=0, longest_delay_s=0))
 LINES = [f"line {i} " + "x" * (i % 50) for i in range(3000)]
 CONTENT = "\n".join(LINES).encode()
 
@@ -78,7 +76,7 @@ class TestListing:
 
     def test_everything_that_is_missing_is_named(self, tree):
         (tree / "empty").mkdir()
-        with pytest.raises(FileNotFoundError, match=r"3 paths stand for no file: .*no\.txt.*/\*\.csv.*empty"):
+        with pytest.raises(FileNotFoundError, match=r"3 paths match no file: .*no\.txt.*/\*\.csv.*empty"):
             list_files([tree / "no.txt", tree / "a.txt", f"{tree}/*.csv", tree / "empty"])
 
     def test_why_there_is_none_is_told(self, tree):
@@ -216,7 +214,7 @@ class TestWeb:
         closes_are_done()
 
     def read(self, url, block_bytes=20_000, attempts=3):
-        options = FileOptions(block_bytes=block_bytes, access=Access(retries=Retries(attempts, 0, 0)))
+        options = FileOptions(block_bytes=block_bytes, retries=Retries(attempts, 0, 0))
         return all_rows(TextSource(url, options))
 
     def test_a_file_is_cut_if_the_server_knows_ranges(self, server):
@@ -310,17 +308,19 @@ class TestS3:
         s3fs.S3FileSystem.clear_instance_cache()
 
     def read(self, storage, attempts=3):
-        options = FileOptions(block_bytes=20_000, access=Access(storage, Retries(attempts, 0, 0)))
+        options = FileOptions(block_bytes=20_000, storage_options=storage, retries=Retries(attempts, 0, 0))
         return all_rows(TextSource("s3://bucket/b/2.txt", options))
 
     def test_listing(self, storage):
-        found = list_files("s3://bucket/b", Access(storage))
+        found = list_files("s3://bucket/b", FileOptions(storage_options=storage))
         assert [file.path for file in found] == ["s3://bucket/b/2.txt", "s3://bucket/b/10.txt"]
-        assert [file.path for file in list_files("s3://bucket/*/1*", Access(storage))] == ["s3://bucket/b/10.txt"]
+        assert [file.path for file in list_files("s3://bucket/*/1*", FileOptions(storage_options=storage))] == [
+            "s3://bucket/b/10.txt"
+        ]
         assert found[0].size == len(CONTENT)
-        assert found[0] == list_files("s3://bucket/b/2.txt", Access(storage))[0]
+        assert found[0] == list_files("s3://bucket/b/2.txt", FileOptions(storage_options=storage))[0]
         with pytest.raises(FileNotFoundError, match="s3://bucket/none"):
-            list_files("s3://bucket/none", Access(storage))
+            list_files("s3://bucket/none", FileOptions(storage_options=storage))
 
     def test_lines(self, storage):
         assert self.read(storage) == LINES
@@ -334,7 +334,7 @@ class TestS3:
     def test_what_has_changed_is_noticed(self, storage, s3_server):
         import s3fs
 
-        (file,) = list_files("s3://bucket/b/2.txt", Access(storage))
+        (file,) = list_files("s3://bucket/b/2.txt", FileOptions(storage_options=storage))
         s3fs.S3FileSystem(endpoint_url=s3_server.direct_url).pipe("bucket/b/2.txt", CONTENT[::-1])
         with pytest.raises(ChangedFileError, match="version was"):
-            open_range(file, 0, None, Access(storage, AT_ONCE.retries))
+            open_range(file, 0, None, FileOptions(storage_options=storage, retries=AT_ONCE.retries))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import RecordError
-from headrace.sources.file_source import FileOptions
-from headrace.sources.jsonl import JsonLinesSource
+from headrace.sources.options import FileOptions
+from headrace.sources.text import JsonLinesSource
 from tests.sources.reading import all_rows, check_first_rows, small_pieces
 
 scalars = st.none() | st.booleans() | st.integers(-999, 2**64) | st.floats(allow_nan=False) | st.text(max_size=5)

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
-from headrace.sources import tar_decoders, tar_window
+from headrace.sources import tar, tar_archive
+from headrace.sources.options import FileOptions
 from headrace.sources.tar import TarSource
 from tests.sources.archives import special, tar_bytes, write_checksum
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
@@ -61,8 +62,8 @@ def test_the_samples_are_those_of_a_plain_reader(tmp_path_factory, members, tar_
     content = tar_bytes([(name, bytes([i]) * size) for i, (name, size) in enumerate(members)], format=tar_format)
     expected = plain_reader(content)
     path = write(tmp_path_factory.mktemp("tar"), content)
-    with mock.patch.multiple(tar_window, _LEAST_READ_BYTES=read_bytes, _MOST_READ_BYTES=read_bytes * 3):
-        source = TarSource(path, decode=False, block_bytes=block_bytes)
+    with mock.patch.multiple(tar_archive, _LEAST_READ_BYTES=read_bytes, _MOST_READ_BYTES=read_bytes * 3):
+        source = TarSource(path, decode=False, options=FileOptions(block_bytes=block_bytes))
         if expected is None:
             with pytest.raises(RecordError, match="comes twice"):
                 all_rows(source)
@@ -82,7 +83,7 @@ def expected_numbered(n=50, size=600):
 @pytest.mark.parametrize("tar_format", FORMATS)
 def test_blocks_are_cut_between_samples(tmp_path, tar_format):
     path = write(tmp_path, tar_bytes(numbered(), format=FORMATS[tar_format]))
-    source = TarSource(path, decode=False, block_bytes=10_000)
+    source = TarSource(path, decode=False, options=FileOptions(block_bytes=10_000))
     check_exactly_once(source, expected_numbered())
     assert [block.rows for block in source.blocks()] == [4] * 12 + [2]
     assert source.describe()["rows"] == 50
@@ -95,7 +96,7 @@ def test_headers_with_notes_on_times_as_webdataset_writes_them(tmp_path):
             header = tarfile.TarInfo(name)
             header.size, header.mtime = len(content), 1700000000.25
             archive.addfile(header, io.BytesIO(content))
-    source = TarSource(write(tmp_path, memory.getvalue()), decode=False, block_bytes=10_000)
+    source = TarSource(write(tmp_path, memory.getvalue()), decode=False, options=FileOptions(block_bytes=10_000))
     check_exactly_once(source, expected_numbered())
     assert len(source.blocks()) > 5
 
@@ -105,7 +106,7 @@ def test_long_names(tmp_path, tar_format):
     name = "folder/" * 40 + "x"
     content = tar_bytes([(f"{name}.a", b"1"), (f"{name}.b", b"2"), ("y.a", b"3")], format=FORMATS[tar_format])
     expected = [{"__key__": name, "a": b"1", "b": b"2"}, {"__key__": "y", "a": b"3"}]
-    check_exactly_once(TarSource(write(tmp_path, content), decode=False, block_bytes=1), expected)
+    check_exactly_once(TarSource(write(tmp_path, content), decode=False, options=FileOptions(block_bytes=1)), expected)
 
 
 def test_a_long_name_in_the_prefix_of_ustar(tmp_path):
@@ -132,7 +133,7 @@ def test_sizes_too_large_for_octal_digits(tmp_path):
 def test_an_archive_within_an_archive_is_content(tmp_path):
     inner = tar_bytes(numbered(5))
     path = write(tmp_path, tar_bytes([("0.tar", inner), ("0.txt", b""), ("1.tar", inner)]))
-    source = TarSource(path, decode=False, block_bytes=1)
+    source = TarSource(path, decode=False, options=FileOptions(block_bytes=1))
     check_exactly_once(source, [{"__key__": "0", "tar": inner, "txt": b""}, {"__key__": "1", "tar": inner}])
 
 
@@ -175,7 +176,7 @@ def test_sparse_members_are_bad_records(tmp_path):
 
 def test_large_samples_are_bad_records_that_are_never_held(tmp_path):
     path = write(tmp_path, tar_bytes([("0.a", b"x" * 600), ("0.b", b"x" * 600), ("1.a", b"small")]))
-    source = TarSource(path, max_record_bytes=1000)
+    source = TarSource(path, options=FileOptions(max_record_bytes=1000))
     bad = []
     assert rows_of(source, source.blocks()[0], 0, bad.append) == [{"__key__": "1", "a": b"small"}]
     assert "more than 1000 bytes" in bad[0].error
@@ -232,7 +233,7 @@ def damaged(content, place, byte):
 def test_a_damaged_header_is_told_and_what_came_before_is_kept(tmp_path, place, n, split):
     header = (2 * n - 3) * 1536  # of the second member of the last sample but one
     path = write(tmp_path, damaged(tar_bytes(numbered(n)), header + place, ord("7")))
-    source = TarSource(path, decode=False, split=split, block_bytes=10_000)
+    source = TarSource(path, decode=False, split=split, options=FileOptions(block_bytes=10_000))
     bad = []
     rows = [row for block in source.blocks() for row in rows_of(source, block, 0, bad.append)]
     assert rows == expected_numbered(n)[:-2]
@@ -284,7 +285,7 @@ def test_a_member_that_cannot_be_decoded_is_named_and_shown(tmp_path, field, con
 @pytest.mark.parametrize("content", [b"no tar at all" * 100, b"short", b"\xff" * 2048])
 def test_what_is_no_archive_is_told(tmp_path, content):
     source = TarSource(write(tmp_path, content))
-    with pytest.raises(RecordError, match=r"x\.tar.*this is no tar archive"):
+    with pytest.raises(RecordError, match=r"x\.tar.*this is not a tar archive"):
         all_rows(source)
 
 
@@ -293,7 +294,7 @@ def test_what_is_no_archive_is_told(tmp_path, content):
     [(b"two\nlines\n", "read_text"), (b'{"a": 1}\n' * 200, "read_jsonl"), (b"PAR1" + bytes(600), "read_parquet")],
 )
 def test_the_reader_of_what_is_no_archive_is_named(tmp_path, content, reader):
-    with pytest.raises(RecordError, match=rf"no tar archive.*Use {reader}\b"):
+    with pytest.raises(RecordError, match=rf"not a tar archive.*Use {reader}\b"):
         all_rows(TarSource(write(tmp_path, content)))
 
 
@@ -346,7 +347,7 @@ def test_bad_records_do_not_count_as_rows(tmp_path):
 @pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
 def test_compressed_archives_are_one_block(tmp_path, suffix, compress):
     path = write(tmp_path, compress(tar_bytes(numbered())), f"x.tar.{suffix}")
-    source = TarSource(path, decode=False, block_bytes=1)
+    source = TarSource(path, decode=False, options=FileOptions(block_bytes=1))
     check_exactly_once(source, expected_numbered())
     assert [block.rows for block in source.blocks()] == [None]
     with pytest.raises(ValueError, match="cannot be cut"):
@@ -355,7 +356,7 @@ def test_compressed_archives_are_one_block(tmp_path, suffix, compress):
 
 def test_members_larger_than_any_buffer(tmp_path):
     members = [(f"{i}.bin", bytes([i]) * (3 << 20)) for i in range(3)]
-    source = TarSource(write(tmp_path, tar_bytes(members)), block_bytes=1)
+    source = TarSource(write(tmp_path, tar_bytes(members)), options=FileOptions(block_bytes=1))
     check_exactly_once(source, [{"__key__": str(i), "bin": bytes([i]) * (3 << 20)} for i in range(3)], first_rows=[1])
 
 
@@ -366,7 +367,7 @@ def test_chunks_stay_small(tmp_path):
 
 
 def test_arrays_that_would_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_decoders, "_MOST_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(tar, "_MOST_UNPACKED_BYTES", 1 << 20)
     arrays = io.BytesIO()
     np.savez_compressed(arrays, a=np.zeros(1 << 20, np.uint16))
     path = write(tmp_path, tar_bytes([("a.npz", arrays.getvalue())]))
@@ -378,7 +379,7 @@ def test_an_archive_that_expands_far_takes_little_memory(tmp_path):
     content = tar_bytes([("a.bin", bytes(64 << 20)), ("b.bin", b"last")])
     path = write(tmp_path, gzip.compress(content, 1), "a.tar.gz")
     del content
-    source, bad = TarSource(path, max_record_bytes=1 << 20), []
+    source, bad = TarSource(path, options=FileOptions(max_record_bytes=1 << 20)), []
     tracemalloc.start()
     try:
         rows = [row for block in source.blocks() for row in rows_of(source, block, 0, bad.append)]
@@ -478,7 +479,9 @@ def test_a_file_that_changed_since_it_was_listed_is_noticed(tmp_path):
 
 
 def test_it_works_in_other_processes(tmp_path):
-    check_other_processes(TarSource(write(tmp_path, tar_bytes(numbered())), decode=False, block_bytes=20_000))
+    check_other_processes(
+        TarSource(write(tmp_path, tar_bytes(numbered())), decode=False, options=FileOptions(block_bytes=20_000))
+    )
 
 
 def test_remote_archives_are_cut_only_if_asked_for(tmp_path):
@@ -487,6 +490,6 @@ def test_remote_archives_are_cut_only_if_asked_for(tmp_path):
     whole = TarSource("memory://archives/x.tar", decode=False)
     assert len(whole.blocks()) == 1
     check_exactly_once(whole, expected_numbered())
-    cut = TarSource("memory://archives/x.tar", decode=False, split=True, block_bytes=10_000)
+    cut = TarSource("memory://archives/x.tar", decode=False, split=True, options=FileOptions(block_bytes=10_000))
     assert len(cut.blocks()) == 13
     check_exactly_once(cut, expected_numbered())

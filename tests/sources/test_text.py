@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
+from headrace.sources.chunks import SplitChunk, split_text
 from headrace.sources.compression import codec_by_content
-from headrace.sources.file_source import FileOptions
-from headrace.sources.line_source import LineSource
-from headrace.sources.lines import LineEnds, SegmentReader
+from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
-from headrace.sources.text import SplitChunk, TextSource, WholeTextSource, WordSource, split_text
+from headrace.sources.text import LineSource, TextSource, WholeTextSource, WordSource
+from headrace.sources.text_files import LineEnds, SegmentReader
 from tests.sources.reading import all_rows, check_first_rows, rows_of, small_pieces
 
 CUT = ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "latin-1", "cp037", "shift_jis", "gb18030"]

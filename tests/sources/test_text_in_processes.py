@@ -6,8 +6,7 @@ import pytest
 
 from headrace.base.optional import is_installed
 from headrace.sources.csv_rows import CsvSource
-from headrace.sources.jsonl import JsonLinesSource
-from headrace.sources.text import TextSource
+from headrace.sources.text import JsonLinesSource, TextSource
 from tests.sources.exactly_once import check_other_processes
 from tests.sources.servers import web_server
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, BinaryIO, final
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import RecordError
 from headrace.base.indices import Indices
-from headrace.base.later_column import Allocate, LaterColumn, made
+from headrace.base.lazy_column import Allocate, LazyColumn, materialize
 from headrace.base.optional import import_extra
-from headrace.sources.long_values import LongValues, PickedColumn, SideBySide
-from headrace.sources.row_dicts import make_dicts
+from headrace.sources.chunks import LongValues, PickedColumn, SideBySide, make_dicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = import_extra("pyarrow", "arrow", "Reading tables")
+    pa = import_extra("pyarrow", "arrow", "Reading zstd")
 
 _INTEGERS_AND_BOOLS = pa.types.is_integer, pa.types.is_boolean
 _TIMES = pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration
@@ -78,9 +78,9 @@ class TableChunk:
     def columns(self) -> dict[str, Any]:
         return self._table.columns(self._start, self._stop)
 
-    def later_columns(self) -> dict[str, Any]:
+    def lazy_columns(self) -> dict[str, Any]:
         """The columns, some of which may not be made yet; others see the same arrays."""
-        return self._table.later_columns(self._start, self._stop)
+        return self._table.lazy_columns(self._start, self._stop)
 
 
 class _Decoded:
@@ -98,9 +98,9 @@ class _Decoded:
         return make_dicts(self._names, zip(*map(row_values, columns), strict=True))
 
     def columns(self, start: int, stop: int) -> dict[str, Any]:
-        return {name: made(column) for name, column in self.later_columns(start, stop).items()}
+        return {name: materialize(column) for name, column in self.lazy_columns(start, stop).items()}
 
-    def later_columns(self, start: int, stop: int) -> dict[str, Any]:
+    def lazy_columns(self, start: int, stop: int) -> dict[str, Any]:
         if self._columns is None:
             arrays = zip(self._names, self.batch.columns, strict=True)
             self._columns = {name: _decoded_column(array) for name, array in arrays}
@@ -130,7 +130,7 @@ def _decoded_column(array: pa.Array) -> Any:
 
 
 @final
-class ArrowColumn(LaterColumn):
+class ArrowColumn(LazyColumn):
     """Values that are still as Arrow has them.
 
     Args:
@@ -149,7 +149,7 @@ class ArrowColumn(LaterColumn):
     def __getitem__(self, rows: slice) -> ArrowColumn:
         return ArrowColumn(self._array.slice(rows.start, rows.stop - rows.start), self._make)
 
-    def made(self) -> Any:
+    def materialize(self) -> Any:
         return self._make(self._array)
 
     def __reduce__(self) -> Any:
@@ -167,7 +167,7 @@ class ArrowColumn(LaterColumn):
         place[:] = memory
         return _side_by_side_again(self._array.type, SideBySide(borders, place), self._make)
 
-    def pick(self, others: Sequence[Any], places: Indices) -> LaterColumn | None:
+    def pick(self, others: Sequence[Any], places: Indices) -> LazyColumn | None:
         columns, kind = [self, *others], self._array.type
         if not all(isinstance(c, ArrowColumn) and c._lies_side_by_side() and c._array.type == kind for c in columns):
             return None
@@ -195,7 +195,7 @@ def _side_by_side_again(kind: pa.DataType, lying: SideBySide, make: Callable[[An
 
 
 def _shared(array: pa.Array) -> Any:
-    """A column that nobody can write to, since others see it, too."""
+    """A read-only column, since others share its memory."""
     column = column_values(array)
     if isinstance(column, np.ndarray):
         column.flags.writeable = False
@@ -344,3 +344,8 @@ def _shape_as(kind: Any, stacked: npt.NDArray[Any]) -> npt.NDArray[Any]:
     order = kind.permutation or range(len(kind.shape))
     axes = [0, *(axis + 1 for axis in order)]
     return np.transpose(stacked.reshape(len(stacked), *kind.shape), axes)
+
+
+def open_zstd(raw: BinaryIO) -> Any:
+    """The content of a zstd stream, to read and close; damage shows as an OSError."""
+    return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
 from headrace.sources.arrow import TableChunk
-from headrace.sources.csv_format import CsvFormat, CsvSchema
-from headrace.sources.csv_types import BOOLS
+from headrace.sources.csv_format import BOOLS, CsvFormat, CsvSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +38,7 @@ def _parse(
     newlines_in_values: bool = False,
     thread_bytes: int | None = None,
 ) -> TableChunk | None:
-    """The same, with several threads if it is told how much each may parse at a time; no record may be longer."""
+    """The same, in several threads if `thread_bytes` is given; no record may be longer than that."""
     reading = arrow_csv.ReadOptions(
         use_threads=thread_bytes is not None,
         block_size=len(content) + 1 if thread_bytes is None else thread_bytes,

@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.base.arguments import check_count
 from headrace.base.errors import HeadraceError, RecordError
-from headrace.base.freed_memory import keep_freed_memory
 from headrace.base.optional import import_extra
-from headrace.sources.access import Access
+from headrace.base.world import keep_freed_memory
 from headrace.sources.arrow import TableChunk, check_text
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
+from headrace.sources.options import FileOptions
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Part(NamedTuple):
 
     Attributes:
         n_rows: how many rows it has, if that is known.
-        n_bytes: how much memory they take, about.
+        n_bytes: approximately how much memory they take.
     """
 
     start: int
@@ -69,7 +68,6 @@ class TableSource(ABC):
 
     Args:
         columns: names, in the order in which they are to come; None for all.
-        block_bytes: how much of a table is a block, about, uncompressed; 8 MiB, if None.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -78,18 +76,16 @@ class TableSource(ABC):
     format: str
     unit: str
     """What files are written in: the plural, for people."""
-    is_plain = True
+    is_plain = True  # see `FileSource`
     tells_rows = True
-    """Whether blocks that tell how many rows they have do have as many, or else reading them is an error."""
-    """See `FileSource`."""
+    """Whether the row counts of blocks can be relied on: a block with another number of rows is an error."""
 
     def __init__(
         self,
         paths: Paths,
         *,
         columns: Sequence[str] | None = None,
-        block_bytes: int | None = None,
-        access: Access | None = None,
+        options: FileOptions | None = None,
     ) -> None:
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
         if isinstance(columns, str):
@@ -98,11 +94,9 @@ class TableSource(ABC):
             raise ValueError("`columns` must name at least one column, got none; pass None for all.")
         if doubles := sorted(name for name, count in Counter(() if columns is None else columns).items() if count > 1):
             raise ValueError(f"`columns` must name each column once, got {doubles} more than once.")
-        if block_bytes is not None:
-            check_count("block_bytes", block_bytes, 1)
         self._columns = None if columns is None else tuple(columns)
-        self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
-        self._access = access
+        self._options = options or FileOptions()
+        self._block_bytes = self._options.block_bytes or BLOCK_BYTES
         self._is_lenient = False
         self._known: Listing | None = None
 
@@ -141,7 +135,7 @@ class TableSource(ABC):
         """What is in a file."""
 
     def lenient(self) -> TableSource:
-        """The same, but a damaged file is not told before it is read: then it is a block that cannot be."""
+        """The same source, but a damaged file raises only when it is read: it becomes one unreadable block."""
         source = copy.copy(self)
         source._is_lenient, source._known = True, None
         return source
@@ -154,12 +148,12 @@ class TableSource(ABC):
 
     def _list(self) -> Listing:
         keep_freed_memory()  # here, too: this process gets the rows that workers read
-        files = list_files(self._paths, self._access)
+        files = list_files(self._paths, self._options)
         with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:  # it mostly waits
             contents = list(threads.map(self._look_leniently if self._is_lenient else self._look, files))
         schemas = {file: content.schema for file, content in zip(files, contents, strict=True) if content is not None}
         if not schemas:
-            self._look(files[0])  # which tells what is wrong with it
+            self._look(files[0])  # raises what is wrong with it
         schema = check_columns(list(schemas), list(schemas.values()), self._columns)
         blocks = tuple(
             Block(file.path, part.start, part.stop, part.n_rows, part.n_bytes)
@@ -183,7 +177,9 @@ class TableSource(ABC):
         """
         if block.stop == _DAMAGED.stop:
             self._look(self._listing.files[block.path])
-            raise RecordError(f"{block.path} was damaged when it was listed, and is not any more: begin anew.")
+            raise RecordError(
+                f"{block.path} was damaged when it was listed, but is not any more. Create the stream again."
+            )
 
     def _open(self, file: FileVersion, *, mapped: bool = False) -> pa.NativeFile:
         """A file as Arrow reads it: a local one without Python in between, and mapped into memory if asked for.
@@ -192,12 +188,12 @@ class TableSource(ABC):
             ChangedFileError: it is not the one that was listed.
         """
         if not is_local(file.path):
-            return pa.PythonFile(open_range(file, 0, 0, self._access))
+            return pa.PythonFile(open_range(file, 0, 0, self._options))
         check_unchanged(file)
         return pa.memory_map(file.path) if mapped else pa.OSFile(file.path)
 
     @contextmanager
-    def _telling_damage(self, file: FileVersion) -> Iterator[None]:
+    def _reporting_damage(self, file: FileVersion) -> Iterator[None]:
         """Arrow's errors about content as ours; those about files have a number, and pass."""
         try:
             yield
@@ -270,7 +266,7 @@ def chunk_rows(n_rows: int, n_bytes: int) -> int:
 def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Iterator[TableChunk]:
     """The rows of batches from `first_row` on, in chunks of about `CHUNK_BYTES`.
 
-    Files may tell less than values take once they are decoded.
+    Decoded values may take more memory than the file says.
     """
     keep_freed_memory()
     for batch in batches:

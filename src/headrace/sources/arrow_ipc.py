@@ -57,7 +57,7 @@ class ArrowSource(TableSource):
     def _batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         file = self._listing.files[block.path]
         # They are not mapped: a file that is cut off, or written to, meanwhile would be the end, or give other rows.
-        with self._telling_damage(file), self._open_any(file) as opened:
+        with self._reporting_damage(file), self._open_any(file) as opened:
             if block.stop is None:
                 yield from ipc.open_stream(opened)
             else:
@@ -65,10 +65,10 @@ class ArrowSource(TableSource):
                 yield from map(reader.get_batch, range(block.start, block.stop))
 
     def _open_any(self, file: FileVersion, *, mapped: bool = False) -> Any:
-        return open_stream(file, self._access) if is_compressed(file.path) else self._open(file, mapped=mapped)
+        return open_stream(file, self._options) if is_compressed(file.path) else self._open(file, mapped=mapped)
 
     def _look(self, file: FileVersion) -> Contents:
-        with self._telling_damage(file), self._open_any(file, mapped=True) as opened:
+        with self._reporting_damage(file), self._open_any(file, mapped=True) as opened:
             is_file = not is_compressed(file.path) and _is_file(opened, file.path)
             if opened.seekable():
                 opened.seek(0)

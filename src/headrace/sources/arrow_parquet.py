@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, final
 from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
 from headrace.sources.arrow_files import Contents, Part, TableSource, chunk_rows, table_chunks
-from headrace.sources.arrow_parquet_reader import ParquetReader
 from headrace.sources.files import Paths, check_unchanged, is_local
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
@@ -20,9 +20,76 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 else:
+    pq = import_extra("pyarrow.parquet", "arrow", "Reading Parquet")
     pa = import_extra("pyarrow", "arrow", "Reading Parquet")
     ds = import_extra("pyarrow.dataset", "arrow", "Reading Parquet")
-    pq = import_extra("pyarrow.parquet", "arrow", "Reading Parquet")
+
+_BUFFER_BYTES = 1 << 20
+_MOST_FOR_THREADS = 0.75  # of the bytes in one column: threads, which take a column each, would wait for that one
+
+
+class ParquetReader:
+    """An open Parquet file, and how far it has been read.
+
+    Rows within a row group can be reached only by decoding those before them. So whoever reads the parts of a row group
+    one after the other should do so with one reader.
+    """
+
+    def __init__(self, path: str, file: Any, columns: Sequence[str], *, ahead: bool) -> None:
+        """Open a file.
+
+        Args:
+            ahead: read whole row groups at once, in few requests, instead of little by little.
+        """
+        self.path = path
+        self.process = os.getpid()
+        self._file = pq.ParquetFile(file, pre_buffer=ahead, buffer_size=0 if ahead else _BUFFER_BYTES)
+        self._columns = list(columns)
+        metadata = self._file.metadata
+        sizes = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        self._borders = list(itertools.accumulate(sizes, initial=0))
+        self._use_threads = get_worker_info() is None and _largest_share(metadata, columns) <= _MOST_FOR_THREADS
+        self._row = self._end = 0  # the rows that come next, if nothing is sought: from `_held` first, then `_batches`
+        self._held: pa.RecordBatch | None = None
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+
+    def read(self, start: int, stop: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows [start, stop), in batches of about `batch_rows`."""
+        if not self._leads_to(start):
+            self._seek(start, stop, batch_rows)
+        while self._row < stop:
+            batch = next(self._batches) if self._held is None else self._held
+            skipped, taken = max(start - self._row, 0), min(stop - self._row, batch.num_rows)
+            self._held = batch.slice(taken) if taken < batch.num_rows else None
+            self._row += taken
+            if skipped < taken:
+                yield batch.slice(skipped, taken - skipped).select(self._columns)
+        if self._row == self._end:
+            self._batches = iter(())  # which would keep memory
+
+    def _leads_to(self, row: int) -> bool:
+        """Whether to read on is the way to a row: later in the same row group."""
+        return self._row <= row < self._end and self._group(self._row) == self._group(row)
+
+    def _seek(self, start: int, stop: int, batch_rows: int) -> None:
+        first, last = self._group(start), self._group(stop - 1)
+        groups = range(first, last + 1)
+        self._batches = self._file.iter_batches(batch_rows, groups, self._columns, use_threads=self._use_threads)
+        self._row, self._end, self._held = self._borders[first], self._borders[last + 1], None
+
+    def _group(self, row: int) -> int:
+        return bisect.bisect_right(self._borders, row) - 1
+
+
+def _largest_share(metadata: pq.FileMetaData, columns: Sequence[str]) -> float:
+    """Which part of the first row group the largest of these columns is."""
+    if not metadata.num_row_groups:
+        return 1.0
+    group = metadata.row_group(0)
+    leaves = (group.column(i) for i in range(group.num_columns))
+    sizes = [leaf.total_uncompressed_size for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns]
+    return float(max(sizes, default=1) / max(sum(sizes), 1))
+
 
 _MOST_PARTS = 8  # of a row group: to reach the last part, all before it are decoded
 
@@ -63,7 +130,7 @@ class ParquetSource(TableSource):
         """
         self._check(block)
         batch_rows = chunk_rows(block.stop - block.start, block.n_bytes)
-        with self._telling_damage(self._listing.files[block.path]):
+        with self._reporting_damage(self._listing.files[block.path]):
             if self._filter is not None:
                 yield from table_chunks(self._filtered(block, batch_rows), first_row)
                 return
@@ -87,7 +154,7 @@ class ParquetSource(TableSource):
             yield from scanner.to_batches()
 
     def _take_reader(self, path: str) -> ParquetReader:
-        """A reader of this file, perhaps left by the block before; until it is given back, nobody else has it.
+        """A reader of this file, possibly an idle one; it is not shared until it is returned.
 
         Raises:
             ChangedFileError: it is not the file that was listed.
@@ -101,7 +168,7 @@ class ParquetSource(TableSource):
         return ParquetReader(path, file, self._listing.schema.names, ahead=not is_local(path))
 
     def _look(self, file: FileVersion) -> Contents:
-        with self._telling_damage(file), self._open(file) as opened:
+        with self._reporting_damage(file), self._open(file) as opened:
             fragment = ds.ParquetFileFormat().make_fragment(opened)
             groups = list(_row_groups(fragment.metadata, self._columns))
             if self._filter is None:
@@ -121,7 +188,7 @@ def cut_large(group: Part, block_bytes: int) -> Iterator[Part]:
 
 
 def _row_groups(metadata: pq.FileMetaData, columns: Sequence[str] | None = None) -> Iterator[Part]:
-    """The rows of each row group, with the size that `columns` have in memory, about."""
+    """The rows of each row group, with the size that `columns` take in memory, approximately."""
     start = 0
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)

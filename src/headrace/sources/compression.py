@@ -43,7 +43,7 @@ def is_compressed(path: str) -> bool:
 
 
 def codec_by_name(path: str) -> str | None:
-    """The codec that the suffix stands for, if any; what follows a `?` in a web address is no part of the name."""
+    """The codec of a suffix, if any; the query of a web address is not part of the name."""
     name = path.partition("?")[0] if path.startswith(("http://", "https://")) else path
     return next((codec for suffix, codec in _SUFFIXES.items() if name.lower().endswith(suffix)), None)
 
@@ -72,7 +72,7 @@ def decompress(raw: BinaryIO, codec: str, path: str) -> io.BufferedReader:
 
 
 class _Decompressed(io.RawIOBase):
-    """Reads from a decompressor, and tells of damage in one way, whatever the codec."""
+    """Reads from a decompressor, and reports damage in one way for all codecs."""
 
     def __init__(self, content: Any, raw: BinaryIO, what: str) -> None:
         self._content = content
@@ -139,7 +139,7 @@ class _ZstdContent:
 def _open_zstd(raw: BinaryIO) -> Any:
     if not is_installed("pyarrow") and is_installed("zstandard"):
         return _ZstdContent(raw)
-    from headrace.sources.arrow_zstd import open_zstd
+    from headrace.sources.arrow import open_zstd
 
     return open_zstd(raw)
 

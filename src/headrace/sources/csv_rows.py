@@ -2,52 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import csv
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice, pairwise
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
-from headrace.sources.csv_format import CsvFormat, CsvSchema, split_lines
-from headrace.sources.csv_parse import PythonParser
-from headrace.sources.csv_schema import find_schema, numbered_names, take_header
+from headrace.sources.chunks import ColumnChunk
+from headrace.sources.csv_format import (
+    CsvFormat,
+    CsvSchema,
+    QuotedRecordEnds,
+    convert_columns,
+    converter,
+    find_schema,
+    is_lossless_float,
+    numbered_names,
+    split_lines,
+    take_header,
+)
 from headrace.sources.encodings import TextEncoding
-from headrace.sources.file_source import FileOptions, FileSource, bad_record
 from headrace.sources.files import Paths
-from headrace.sources.lines import LineEnds, RecordEnds, Segment, SegmentReader
-from headrace.sources.quoting import QuotedRecordEnds
-from headrace.sources.source import Block, Chunk, FileVersion, OnBad, leave_out
+from headrace.sources.options import FileOptions
+from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, skip_bad
+from headrace.sources.text_files import LineEnds, RecordEnds, RecordSource, Segment, bad_record
 
-PIECE_BYTES = 1 << 20  # enough for what pyarrow does once for each piece to weigh little
+Report = Callable[[int, int, bytes, str], None]
+"""Called for a bad record with the number of lines and bytes before it, its bytes, and what is wrong with it."""
+
+
+class _Record(NamedTuple):
+    fields: list[str]
+    problem: str | None
+    first_line: int
+    raw: bytes
+
+
+class PythonParser:
+    """Parses records of one schema.
+
+    Args:
+        max_record_bytes: a longer record, without its newline, is a bad one.
+    """
+
+    def __init__(self, table: CsvFormat, schema: CsvSchema, encoding: str, errors: str, max_record_bytes: int) -> None:
+        self._table = table
+        self._schema = schema
+        self._encoding = encoding
+        self._errors = errors
+        self._max_record_bytes = max_record_bytes
+        text_nulls = frozenset(table.nulls or ())
+        self._converters = [converter(schema.types[name], table.null_texts, text_nulls) for name in schema.names]
+
+    def parse(self, content: bytes, report: Report) -> ColumnChunk:
+        """The good records of some bytes, which have no header."""
+        try:
+            columns = self._parse_all(content)
+        except (ValueError, csv.Error):  # and now record by record, to see which one it is
+            columns = self._parse_each(content, report)
+        n_rows = len(next(iter(columns.values()), ()))
+        return ColumnChunk(columns, self._schema.types, n_rows)
+
+    def _parse_all(self, content: bytes) -> dict[str, list[Any]]:
+        """All records; ValueError if one of them is bad."""
+        if len(content) > self._max_record_bytes:
+            raise ValueError("some record may be too long")
+        lines = split_lines(content.decode(self._encoding, self._errors))
+        rows = [row for row in self._table.records(lines, self._max_record_bytes) if row]
+        n = len(self._schema.names)
+        if any(len(row) != n for row in rows):
+            raise ValueError("some record has too many or too few fields")
+        return convert_columns(rows, self._schema.names, self._converters)
+
+    def _parse_each(self, content: bytes, report: Report) -> dict[str, list[Any]]:
+        good = []
+        offset = 0
+        for record in self._records(content):
+            problem = record.problem or self._problem(record)
+            if problem is not None:
+                report(record.first_line, offset, record.raw, problem)
+            elif record.fields:
+                good.append(record.fields)
+            offset += len(record.raw)
+        return convert_columns(good, self._schema.names, self._converters)
+
+    def _records(self, content: bytes) -> Iterator[_Record]:
+        """Each record with its bytes; those that cannot be decoded become surrogates."""
+        escape = "surrogateescape" if self._errors == "strict" else self._errors
+        lines = split_lines(content.decode(self._encoding, escape))
+        reader = self._table.records(lines, self._max_record_bytes)
+        reached = 0
+        while reached < len(lines):
+            fields, problem = _next(reader)
+            first, reached = reached, reader.line_num
+            yield _Record(fields, problem, first, "".join(lines[first:reached]).encode(self._encoding, escape))
+
+    def _problem(self, record: _Record) -> str | None:
+        """What is wrong with a record, if anything."""
+        if len(record.raw.removesuffix(b"\n")) > self._max_record_bytes:
+            return f"the record is longer than max_record_bytes={self._max_record_bytes}"
+        try:
+            record.raw.decode(self._encoding, self._errors)
+        except UnicodeDecodeError as error:
+            return f"{type(error).__name__}: {error}"
+        names = self._schema.names
+        if record.fields and len(record.fields) != len(names):
+            return f"the record must have {len(names)} fields, got {len(record.fields)}"
+        for name, text, convert in zip(names, record.fields, self._converters, strict=False):
+            try:
+                convert(text)
+            except ValueError as error:
+                return f"column {name!r}: {error}; {_cure(name, self._schema.types[name], text)}"
+        return None
+
+
+def _cure(name: str, kind: str, text: str) -> str:
+    """Which type would accept a text that its column's type does not."""
+    if kind == "int" and is_lossless_float(text):
+        return f"types={{{name!r}: 'float'}} would take it"
+    return f"types={{{name!r}: 'str'}} would take any text"
+
+
+def _next(reader: Any) -> tuple[list[str], str | None]:
+    """The next record, or what is wrong with it."""
+    try:
+        return next(reader), None
+    except csv.Error as error:
+        return [], str(error)
+
+
 _SAMPLE_RECORDS = 10_000
 _UTF8_MARK = "\ufeff".encode()
 
 
 @final
-class CsvSource(FileSource):
+class CsvSource(RecordSource):
     """The records of tables in text files, as columns or as dicts.
 
     pyarrow parses them if it is installed, else Python's csv; the result is the same. A record with too many or too few
-    fields, or with a text that is no value of its column's type, is a bad one. Empty lines are no records.
+    fields, or with a text that does not fit its column's type, is bad. Empty lines are skipped.
 
     Guarantees: a column has one type in all blocks. If none is given, it is the first of int, float, bool and str that
     fits the first 10,000 records, or the first megabyte of them, if that is less.
 
     Raises:
         ValueError, when the columns are first needed: see `find_schema`.
-        RecordError, when it is read: a file has another header than the first one; or a newline stands in quotes, and
+        RecordError, when it is read: a file has another header than the first one; or a newline is in quotes, and
             `newlines_in_values` is False.
     """
 
     format = "csv"
+    _piece_bytes = 1 << 20  # enough for what pyarrow does once for each piece to weigh little
 
     def __init__(self, paths: Paths, table: CsvFormat | None = None, options: FileOptions | None = None) -> None:
         super().__init__(paths, options)
         self.table = table or CsvFormat()
+        self._blank_before_first = b"\r\n" if self.table.header else b""
         self._schema: CsvSchema | None = None
 
     def schema(self) -> CsvSchema:
@@ -79,7 +194,7 @@ class CsvSource(FileSource):
     def _record_starts(self, whole: Block, places: Sequence[int]) -> Iterator[int]:
         """Where the first record starts at or behind each place."""
         ends, waiting = self._ends(), list(reversed(places))
-        for segment, _ in self._segments(whole):
+        for segment, _ in self._table_segments(whole):
             while waiting and waiting[-1] <= segment.offset + len(segment.content):
                 end = ends.first_after(segment.content, max(0, waiting.pop() - segment.offset - 1))
                 yield segment.offset + (end or len(segment.content))
@@ -87,50 +202,36 @@ class CsvSource(FileSource):
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         n_lines = 0
         header_due = self.table.header and block.start == 0
-        for segment, encoding in self._segments(block):
-            records = segment
-            if header_due:
-                header, records = self._split_header(segment, encoding, block.path)
-                self._check_header(header, block)
-                header_due = not header
-            before = n_lines + segment.content.count(b"\n", 0, records.offset - segment.offset)
-            records = self._without_unclosed(records, block, before, on_bad)
-            chunk = self._parse(records, encoding, block, before, on_bad)
-            if chunk is not None:
-                yield chunk
-            n_lines += _count_newlines(segment.content)
+        with closing(self._table_segments(block)) as segments:
+            for segment, encoding in segments:
+                records = segment
+                if header_due:
+                    header, records = self._split_header(segment, encoding, block.path)
+                    self._check_header(header, block)
+                    header_due = not header
+                before = n_lines + segment.content.count(b"\n", 0, records.offset - segment.offset)
+                records, unclosed = self._without_unclosed(records, block, before)
+                chunk = self._parse(records, encoding, block, before, on_bad)
+                if unclosed is not None:
+                    skip_bad(unclosed, on_bad)
+                if chunk is not None:
+                    yield chunk
+                n_lines += _count_newlines(segment.content)
 
-    def _segments(self, block: Block) -> Generator[tuple[Segment, TextEncoding], None, None]:
-        """The whole records of a block, without a byte order mark."""
-        start = block.start if self.table.has_quoted_newlines else max(0, block.start - 1)
-        stream, encoding = self._open(block, start)
-        with stream:
-            reader = SegmentReader(
-                stream,
-                start,
-                block.stop,
-                self._ends(),
-                self.options.max_record_bytes,
-                self._refuse_too_long(block),
-                PIECE_BYTES,
-            )
-            if start < block.start:
-                reader.seek_record()
-            elif start == 0:
-                reader.skip_mark(encoding.mark)
-            for segment in reader:
-                yield segment, encoding
+    def _table_segments(self, block: Block) -> Generator[tuple[Segment, TextEncoding], None, None]:
+        return self._segments(block, self._refuse_too_long(block))
+
+    def _finds_starts(self) -> bool:
+        return not self.table.has_quoted_newlines
 
     def _refuse_too_long(self, block: Block) -> Any:
         def refuse(offset: int, beginning: bytes) -> None:
-            problem = (
-                f"a record is longer than max_record_bytes={self.options.max_record_bytes}; is a quote never closed?"
-            )
+            problem = f"a record is longer than max_record_bytes={self._max_record_bytes}; is a quote never closed?"
             raise RecordError(str(bad_record(block, 0, offset, beginning, problem)))
 
         return refuse
 
-    def _ends(self) -> RecordEnds:
+    def _ends(self, encoding: TextEncoding | None = None) -> RecordEnds:
         return self._quoted_ends() if self.table.has_quoted_newlines else LineEnds(b"\n")
 
     def _quoted_ends(self) -> QuotedRecordEnds:
@@ -141,19 +242,19 @@ class CsvSource(FileSource):
         content = segment.content
         n_empty = len(content) - len(content.lstrip(b"\r\n"))
         first = content[: self._ends().first_after(content, n_empty) or len(content)]
-        header, n = take_header(first, self.table, encoding.name, self.options.max_record_bytes)
+        header, n = take_header(first, self.table, encoding.name, self._max_record_bytes)
         if self.table.names is None:
             header = [self._name(field, encoding, path) for field in header]
         return header, replace(segment, offset=segment.offset + n, content=content[n:])
 
     def _name(self, field: str, encoding: TextEncoding, path: str) -> str:
-        """A field of the header, whose bytes that are no text were kept as surrogates, as a name."""
+        """A field of the header as a name; bytes that could not be decoded are surrogates in it."""
         raw = field.encode(encoding.name, "surrogateescape")
         try:
             return raw.decode(encoding.name, self.options.errors)
         except UnicodeError as error:
             raise RecordError(
-                f"{path}: a name in its header is no text in {encoding.name}: {raw!r}. Pass the encoding of the "
+                f"{path}: a name in its header cannot be decoded as {encoding.name}: {raw!r}. Pass the encoding of the "
                 'file, such as encoding="latin-1", or names of your own.'
             ) from error
 
@@ -162,27 +263,21 @@ class CsvSource(FileSource):
         if header and self.table.names is None and header != expected:
             raise RecordError(f"The header of {block.path} must be that of the first file, {expected}, got {header}.")
 
-    def _without_unclosed(self, segment: Segment, block: Block, n_lines: int, on_bad: OnBad | None) -> Segment:
-        """The records without a last one that ends within quotes."""
-        quote, content = self.table.quote, segment.content
-        may_be = quote is not None and (segment.is_rest or not self.table.newlines_in_values)
-        if (
-            not may_be
-            or quote is None
-            or quote.encode() not in content
-            or not self._quoted_ends().ends_in_quotes(content)
-        ):
-            return segment
+    def _without_unclosed(self, segment: Segment, block: Block, n_lines: int) -> tuple[Segment, BadRecord | None]:
+        """The records without a last one that ends within quotes; and that one."""
+        quote, content, ends = (self.table.quote or "").encode(), segment.content, self._quoted_ends()
+        may_be = quote in content and (segment.is_rest or not self.table.newlines_in_values)
+        if not (quote and may_be and ends.ends_in_quotes(content)):
+            return segment, None
         if not self.table.newlines_in_values:
             raise RecordError(
                 f"{block.path} has a newline in quotes, or a quote that is never closed, before byte "
                 f"{segment.offset + len(content)}. Pass newlines_in_values=True."
             )
-        start = self._quoted_ends().last(content)
+        start = ends.last(content)
         line = n_lines + content.count(b"\n", 0, start)
         record = bad_record(block, line, segment.offset + start, content[start:], "a quote is never closed")
-        leave_out(record, on_bad)
-        return replace(segment, content=content[:start])
+        return replace(segment, content=content[:start]), record
 
     def _parse(
         self, segment: Segment, encoding: TextEncoding, block: Block, n_lines: int, on_bad: OnBad | None
@@ -195,16 +290,16 @@ class CsvSource(FileSource):
             return chunk
 
         def report(line: int, offset: int, raw: bytes, problem: str) -> None:
-            leave_out(bad_record(block, n_lines + line, segment.offset + offset, raw, problem), on_bad)
+            skip_bad(bad_record(block, n_lines + line, segment.offset + offset, raw, problem), on_bad)
 
-        parser = PythonParser(self.table, self.schema(), encoding.name, options.errors, options.max_record_bytes)
+        parser = PythonParser(self.table, self.schema(), encoding.name, options.errors, self._max_record_bytes)
         return parser.parse(content, report)
 
     def _parse_with_arrow(self, content: bytes, encoding: TextEncoding) -> Chunk | None:
         from headrace.sources.arrow_csv import parse_with_arrow
 
-        if len(content) > self.options.max_record_bytes:
-            return None  # pyarrow does not tell how long each record is
+        if len(content) > self._max_record_bytes:
+            return None  # pyarrow does not report the length of each record
         try:
             if encoding.name != "utf-8" or self.options.errors != "strict":
                 content = content.decode(encoding.name, self.options.errors).encode()
@@ -225,11 +320,12 @@ class CsvSource(FileSource):
 
     def _sample(self, file: FileVersion) -> tuple[list[str], list[list[str]]]:
         """The names of the columns, and the first records of a file."""
-        with closing(self._segments(Block(file.path, 0, file.size if self._can_cut(file) else None))) as segments:
-            segment, encoding = next(segments, (Segment(0, b""), self._encoding()))
+        with closing(self._table_segments(Block(file.path, 0, file.size if self._can_cut(file) else None))) as segments:
+            written = (found for found in segments if found[0].content.strip(b"\r\n"))
+            segment, encoding = next(written, (Segment(0, b""), self._encoding()))
         header, behind = self._split_header(segment, encoding, file.path) if self.table.header else ([], segment)
         lines = split_lines(behind.content.decode(encoding.name, "replace"))
-        records = (row for row in self.table.records(lines, self.options.max_record_bytes) if row)
+        records = (row for row in self.table.records(lines, self._max_record_bytes) if row)
         rows = list(islice(records, _SAMPLE_RECORDS))
         return header or numbered_names(len(rows[0]) if rows else 0), rows
 

@@ -1,4 +1,4 @@
-"""How text lies in bytes: what a newline looks like, and whether a file may be cut anywhere."""
+"""Text encodings: what a newline looks like in bytes, and whether a file can be split anywhere."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class TextEncoding:
 
     @property
     def mark(self) -> bytes:
-        """The byte order mark that a file may begin with, which is no part of its text."""
+        """The byte order mark that a file may begin with; not part of its text."""
         return "\ufeff".encode(self.name) if self.name.startswith("utf-") and self.can_cut else b""
 
     @property
-    def is_told_by_mark(self) -> bool:
+    def needs_mark(self) -> bool:
         """Whether the first bytes of a file must be seen to know the order of bytes."""
         return self.name in _BIG_ENDIAN_MARKS
 
     def as_marked(self, first_bytes: bytes) -> TextEncoding:
         """The encoding of a file that begins like this; little endian if no mark says otherwise."""
-        if not self.is_told_by_mark:
+        if not self.needs_mark:
             return self
         order = "-be" if first_bytes.startswith(_BIG_ENDIAN_MARKS[self.name]) else "-le"
         return TextEncoding(self.name + order, self.unit_bytes, self.can_cut)
@@ -67,7 +67,7 @@ def find_encoding(name: str) -> TextEncoding:
     """The encoding of that name.
 
     Raises:
-        LookupError: there is none, or it is not one of text.
+        LookupError: it is unknown, or not a text encoding.
     """
     try:
         b"    ".decode(name, "replace")  # refuses codecs that are not of text
@@ -83,10 +83,10 @@ def find_encoding(name: str) -> TextEncoding:
 
 
 def check_errors(name: str) -> None:
-    """See that there is such a way to treat bytes that are no text.
+    """Check the name of a way to handle bytes that cannot be decoded.
 
     Raises:
-        LookupError: there is none.
+        LookupError: it is unknown.
     """
     try:
         codecs.lookup_error(name)
@@ -103,7 +103,7 @@ def as_utf8(stream: BinaryIO, encoding: TextEncoding, errors: str, path: str) ->
         path: for errors.
 
     Raises:
-        RecordError, when it is read: bytes are no text, and `errors` is "strict".
+        RecordError, when it is read: bytes cannot be decoded, and `errors` is "strict".
     """
     return io.BufferedReader(_Utf8(stream, encoding, errors, path), _PIECE_BYTES)
 
@@ -140,7 +140,7 @@ class _Utf8(io.RawIOBase):
 
 
 def _is_single_byte(codec: str) -> bool:
-    """Whether every byte is a character, whatever stands before it."""
+    """Whether every byte is a character, whatever comes before it."""
     if codec in _NEWLINE_IS_A_BYTE or codec in _UNIT_BYTES or codec in ("utf-7", "punycode", "idna"):
         return False
     decoder = codecs.getincrementaldecoder(codec)("replace")

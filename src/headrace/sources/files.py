@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
-from headrace.base.errors import MissingExtraError
+from headrace.base.errors import ChangedFileError, MissingExtraError
 from headrace.base.optional import import_extra
-from headrace.sources.access import Access
 from headrace.sources.compression import codec_by_name, decompress
-from headrace.sources.local_paths import expand_local, is_hidden, natural_key, stat_local, version_of
+from headrace.sources.options import FileOptions
 from headrace.sources.remote_file import (
     HttpRanges,
     ObjectRanges,
@@ -37,8 +38,8 @@ def is_local(path: str) -> bool:
     return not _URL.match(path) or path.startswith("file://")
 
 
-def list_files(paths: Paths, access: Access | None = None) -> list[FileVersion]:
-    """The files that paths, globs and directories stand for, each as it is now.
+def list_files(paths: Paths, options: FileOptions | None = None) -> list[FileVersion]:
+    """The files that paths, globs and directories match, each as it is now.
 
     Paths keep the order in which they are given; the files of a glob or directory come in natural order ("part-2"
     before "part-10"), without hidden ones.
@@ -47,7 +48,7 @@ def list_files(paths: Paths, access: Access | None = None) -> list[FileVersion]:
         paths: one or many, local or URLs.
 
     Raises:
-        FileNotFoundError: some paths stand for no file; names all of them.
+        FileNotFoundError: some paths match no file; names all of them.
         ValueError: a file is given twice, or nothing is given at all.
         MissingExtraError: a path is a URL, and fsspec, or what it needs for this kind of URL, is not installed.
         RetriesExhaustedError: a store failed again and again.
@@ -55,7 +56,7 @@ def list_files(paths: Paths, access: Access | None = None) -> list[FileVersion]:
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not given:
         raise ValueError("At least one path is needed, got none.")
-    found = {path: _expand(path, access or Access()) for path in dict.fromkeys(given)}
+    found = {path: _expand(path, options or FileOptions()) for path in dict.fromkeys(given)}
     _refuse_missing([path for path, files in found.items() if not files])
     files = [file for path in given for file in found[path]]
     _refuse_doubles(files)
@@ -66,7 +67,7 @@ def open_range(
     file: FileVersion | str,
     start: int,
     stop: int | None,
-    access: Access | None = None,
+    options: FileOptions | None = None,
 ) -> io.BufferedReader:
     """A file, open at `start`, that can be read to its end and seek.
 
@@ -81,7 +82,7 @@ def open_range(
     """
     listed = FileVersion(file, None, None) if isinstance(file, str) else file
     if not is_local(listed.path):
-        raw = _open_remote(listed, stop, access or Access())
+        raw = _open_remote(listed, stop, options or FileOptions())
         raw.seek(start)
         return io.BufferedReader(raw, _BUFFER_BYTES)
     opened = open(_local(listed.path), "rb")  # noqa: SIM115 (the caller closes it)
@@ -96,7 +97,7 @@ def open_range(
 
 def open_stream(
     file: FileVersion | str,
-    access: Access | None = None,
+    options: FileOptions | None = None,
     compression: str | None = "auto",
 ) -> io.BufferedReader:
     """A file from its beginning, decompressed; it can seek if it is not compressed.
@@ -109,7 +110,7 @@ def open_stream(
     """
     path = file if isinstance(file, str) else file.path
     codec = codec_by_name(path) if compression == "auto" else compression
-    raw = open_range(file, 0, None, access)
+    raw = open_range(file, 0, None, options)
     return raw if codec is None else decompress(raw, codec, path)
 
 
@@ -123,33 +124,34 @@ def check_unchanged(file: FileVersion) -> None:
         check_version(file, stat_local(_local(file.path)))
 
 
-def can_seek(file: FileVersion, access: Access) -> bool:
+def can_seek(file: FileVersion, options: FileOptions) -> bool:
     """Whether a part of a file can be had without all that comes before it: some HTTP servers cannot do that."""
     if not file.path.startswith(_HTTP):
         return True
     if file.size is None:
         return False
-    fs, _ = _file_system(file.path, access.storage_options)
-    return HttpRanges(fs, file, access.retries).can_seek()
+    fs, _ = _file_system(file.path, options.storage_options)
+    return HttpRanges(fs, file, options.retries).can_seek()
 
 
-def _open_remote(file: FileVersion, stop: int | None, access: Access) -> RemoteFile:
-    if access.cache is not None and file.size is not None:
-        from headrace.sources.cache_folder import warn_of_cache
-        from headrace.sources.cached_ranges import CachedRanges
+def _open_remote(file: FileVersion, stop: int | None, options: FileOptions) -> RemoteFile:
+    if options.open_cache is not None and file.size is not None:
+        from headrace.sources.cache import CachedRanges, warn_of_cache
 
         if file.version is not None:
-            return RemoteFile(CachedRanges(file, access.cache, partial(_open_store, file, access)), file.size, stop)
-        warn_of_cache(access.cache.folder, f"the store tells no version of {file.path}")
-    ranges = _open_store(file, access)
+            return RemoteFile(
+                CachedRanges(file, options.open_cache, partial(_open_store, file, options)), file.size, stop
+            )
+        warn_of_cache(options.open_cache.folder, f"the store reports no version of {file.path}")
+    ranges = _open_store(file, options)
     return RemoteFile(ranges, ranges.check().size, stop)
 
 
-def _open_store(file: FileVersion, access: Access) -> StoredRanges:
-    fs, name = _file_system(file.path, access.storage_options)
+def _open_store(file: FileVersion, options: FileOptions) -> StoredRanges:
+    fs, name = _file_system(file.path, options.storage_options)
     if file.path.startswith(_HTTP):
-        return HttpRanges(fs, file, access.retries)
-    return ObjectRanges(fs, name, file, access.retries)
+        return HttpRanges(fs, file, options.retries)
+    return ObjectRanges(fs, name, file, options.retries)
 
 
 def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
@@ -169,12 +171,12 @@ def _local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _expand(path: str, access: Access) -> list[FileVersion]:
+def _expand(path: str, options: FileOptions) -> list[FileVersion]:
     if is_local(path):
         return expand_local(_local(path))
-    fs, name = _file_system(path, access.storage_options)
+    fs, name = _file_system(path, options.storage_options)
     try:
-        infos = access.retries.call(lambda: _find(fs, name, path), f"listing {path}")
+        infos = options.retries.call(lambda: _find(fs, name, path), f"listing {path}")
     except FileNotFoundError:
         return []
     files = [remote_version(fs.unstrip_protocol(info["name"]), info) for info in infos]
@@ -182,7 +184,7 @@ def _expand(path: str, access: Access) -> list[FileVersion]:
 
 
 def _find(fs: Any, name: str, path: str) -> list[dict[str, Any]]:
-    """What the store says of each file that a URL stands for."""
+    """What the store says of each file that a URL matches."""
     fs.invalidate_cache()
     magic = "*[" if path.startswith(_HTTP) else "*[?"  # in a web address, a question mark begins the query
     if any(character in name for character in magic):
@@ -203,10 +205,10 @@ def _refuse_missing(paths: list[str]) -> None:
     if not paths:
         return
     named = ", ".join(map(repr, paths[:_MOST_NAMED])) + (", …" if len(paths) > _MOST_NAMED else "")
-    noun = "1 path stands" if len(paths) == 1 else f"{len(paths)} paths stand"
+    noun = "1 path matches" if len(paths) == 1 else f"{len(paths)} paths match"
     may_be_folder = any(not is_local(path) or os.path.isdir(_local(path)) for path in paths)
     why = "A directory must have files that are not hidden" if may_be_folder else "There is no such file or directory"
-    raise FileNotFoundError(f"{noun} for no file: {named}. {why}.")
+    raise FileNotFoundError(f"{noun} no file: {named}. {why}.")
 
 
 def _refuse_doubles(files: list[FileVersion]) -> None:
@@ -214,3 +216,90 @@ def _refuse_doubles(files: list[FileVersion]) -> None:
     if doubles:
         named = ", ".join(map(repr, doubles[:_MOST_NAMED]))
         raise ValueError(f"Each file must be given once, got {named} more than once. To read data again, repeat it.")
+
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def expand_local(path: str) -> list[FileVersion]:
+    """The files that a path, a glob or a directory matches, in natural order.
+
+    A directory matches all files below it, except for hidden ones. So does a glob, where `**` matches any depth; but
+    directories that it matches are left out.
+    """
+    if os.path.isdir(path):
+        found: Iterable[str] = _files_below(path)
+    elif os.path.exists(path):
+        found = [path]
+    else:
+        found = (match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
+    return [stat_local(file) for file in sorted(found, key=natural_key)]
+
+
+def stat_local(path: str) -> FileVersion:
+    """The file as it is now.
+
+    Raises:
+        OSError: it cannot be seen.
+    """
+    return version_of(path, os.stat(path))
+
+
+def version_of(path: str, status: os.stat_result) -> FileVersion:
+    return FileVersion(path, status.st_size, str(status.st_mtime_ns))
+
+
+def natural_key(path: str) -> Any:
+    """Sorts "part-2" before "part-10", and the files of a folder together."""
+    return [_natural(part) for part in path.split("/")], path
+
+
+def is_hidden(relative_path: str) -> bool:
+    """Whether the file, or a folder that contains it, has a name that begins with a dot."""
+    return any(part.startswith(".") for part in relative_path.split("/"))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Texts and numbers in turn; a text is always compared with a text, and a number against a number."""
+    return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(_DIGITS.split(name))]
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(place, name)]
+        paths = (os.path.join(place, name) for name in names if not name.startswith("."))
+        # A broken link stays, to be reported; a pipe would block for ever.
+        yield from (path for path in paths if os.path.isfile(path) or os.path.islink(path))
+
+
+def _leads_back(place: str, name: str) -> bool:
+    """Whether a folder is a link to one that contains it."""
+    target = os.path.join(place, name)
+    if not os.path.islink(target):
+        return False
+    return f"{os.path.realpath(place)}/".startswith(f"{os.path.realpath(target)}/")
+
+
+_END_BYTES = 1 << 16
+_DIGEST_BYTES = 8
+_MOST_REMEMBERED = 1024
+
+
+@lru_cache(_MOST_REMEMBERED)
+def fingerprint(file: FileVersion) -> str | None:
+    """A digest of the first and last 64 KiB of a local file; None if there is none, or it has changed.
+
+    Read once for each version of a file, and remembered: states are taken often.
+    """
+    # A pipe has no size, and reading it would wait for ever.
+    if not file.size or not is_local(file.path):
+        return None
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    try:
+        with open_range(file, 0, None) as opened:
+            digest.update(opened.read(_END_BYTES))
+            opened.seek(max(opened.tell(), file.size - _END_BYTES), os.SEEK_SET)
+            digest.update(opened.read(_END_BYTES))
+    except (OSError, ChangedFileError):
+        return None
+    return digest.hexdigest()

@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from headrace.sources.access import Access
 from headrace.sources.compression import N_FIRST_BYTES, codec_by_content, codec_by_name, decompress
 from headrace.sources.files import open_range
+from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
 
 FORMATS = ("text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "sqlite", "postgresql")
@@ -44,7 +44,7 @@ _LOOKED_AT_LINES = 20
 
 
 def format_by_name(path: str) -> str | None:
-    """The format that the name of a file stands for, if any."""
+    """The format that the name of a file implies, if any."""
     if path.startswith(("postgresql://", "postgres://")):
         return "postgresql"
     if path.startswith("sqlite://"):
@@ -56,14 +56,14 @@ def format_by_name(path: str) -> str | None:
     return _BY_SUFFIX.get(suffixes[-1]) if suffixes else None
 
 
-def format_by_content(file: FileVersion, access: Access | None = None) -> str | None:
+def format_by_content(file: FileVersion, options: FileOptions | None = None) -> str | None:
     """The format of a file that begins like this one, if any."""
-    return format_of(read_beginning(file, access))
+    return format_of(read_beginning(file, options))
 
 
-def read_beginning(file: FileVersion, access: Access | None = None) -> bytes:
+def read_beginning(file: FileVersion, options: FileOptions | None = None) -> bytes:
     """How a file begins; if it is compressed, how its content does."""
-    with open_range(file, 0, _LOOKED_AT_BYTES, access) as opened:
+    with open_range(file, 0, _LOOKED_AT_BYTES, options) as opened:
         codec = codec_by_content(opened.peek(N_FIRST_BYTES))
         if codec is None:
             return opened.read(_LOOKED_AT_BYTES)
@@ -72,12 +72,12 @@ def read_beginning(file: FileVersion, access: Access | None = None) -> bytes:
 
 
 def encoding_by_mark(beginning: bytes) -> str | None:
-    """The encoding that the byte order mark of a text tells, if it has one."""
+    """The encoding of a text with a byte order mark, if it has one."""
     return next((name for mark, name in _BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), None)
 
 
 def advise_reader(beginning: bytes) -> str | None:
-    """What content that begins like this seems to be, and what reads it; None if nobody knows."""
+    """What content that begins like this seems to be, and what reads it; None if unknown."""
     codec = codec_by_content(beginning[:N_FIRST_BYTES])
     if codec is not None:
         return f"it is compressed with {codec}. Give it a name that says so"

@@ -77,7 +77,7 @@ class RemoteFile(io.RawIOBase):
         return n
 
     def _from_position(self, n: int) -> memoryview:
-        """What is in memory from the position on, got from the store if there is nothing."""
+        """The bytes in memory from the position on, fetched from the store if there are none."""
         if not self._held_from <= self._position < self._held_from + len(self._held):
             stop = self._position + self._how_many(n)
             content = self._ranges.fetch(self._position, stop) if stop > self._position else b""
@@ -136,7 +136,7 @@ class ObjectRanges:
 class HttpRanges:
     """Ranges of a file on a web server, as a stream that is opened again where it broke off.
 
-    Where the server knows no ranges, the stream is the whole file, and what is not wanted is passed over.
+    Where the server knows no ranges, the stream is the whole file, and what is not wanted is skipped.
     """
 
     def __init__(self, fs: Any, file: FileVersion, retries: Retries) -> None:
@@ -164,7 +164,7 @@ class HttpRanges:
         return b"".join(parts)
 
     def check(self) -> FileVersion:
-        return self._file  # each answer tells its version, which is checked before it is read
+        return self._file  # each response has its version, which is checked before it is read
 
     def _some(self, start: int, stop: int) -> bytes:
         try:
@@ -182,7 +182,7 @@ class HttpRanges:
             "Range": f"bytes={start}-{stop - 1}",
             "Accept-Encoding": "identity",  # bytes are counted, so they must come as they are
         }
-        # `size` keeps fsspec from asking for it; the answer to this request tells it as well.
+        # `size` keeps fsspec from asking for it; the response to this request has it as well.
         self._stream = self._fs.open(self._file.path, "rb", block_size=0, size=1, headers=headers)
         answer = self._stream.r
         check_version(self._file, _version_in(self._file.path, answer.status, answer.headers))

@@ -1,4 +1,4 @@
-"""Tries again what fails for a while: which errors pass, how long to wait, when to give up."""
+"""Retries: which errors are temporary, how long to wait, when to give up."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 _TOO_MUCH_OR_TOO_SLOW = {408, 425, 429}
 _NEVER_PASS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, RetriesExhaustedError)
-# Errors of clients that are no OSErrors, by name, so that nobody has to import the clients.
+# Errors of clients that are not OSErrors, by name, so that the clients need not be imported.
 _CLIENTS_LOST_CONNECTION = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead"}
 _random = random.SystemRandom()  # jitter must not draw from generators that users seed
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How long to go on trying: with the defaults, about two minutes.
+    """How long to keep trying: with the defaults, about two minutes.
 
     Attributes:
         attempts: how often an action is tried in all. Reading on after some bytes have come is a new action.
@@ -39,7 +39,7 @@ class Retries:
             raise ValueError(f"attempts must be at least 1, got {self.attempts}.")
 
     def call(self, action: Callable[[], T], what: str) -> T:
-        """What `action` returns, tried again while its errors are of the kind that passes.
+        """What `action` returns, retried while its errors are temporary.
 
         Args:
             what: for the error: "reading s3://bucket/key".
@@ -93,7 +93,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The status that a server answered with, as the errors of aiohttp, botocore and gcsfs tell it."""
+    """The HTTP status in an error of aiohttp, botocore or gcsfs."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -1,4 +1,4 @@
-"""What a source is: data cut into blocks, each of which can be read alone and from any row on."""
+"""The source protocol: data split into blocks, each of which can be read alone and from any row on."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Block:
         path: the file, as `list_files` gave it; for a database, the query.
         start: where it begins, in units that its source knows: bytes, row groups, key values.
         stop: where it ends, exclusive; None for "to the end" (a compressed file, which cannot be cut).
-        rows: how many rows it has if none is bad, where that is known without reading it.
-        n_bytes: how many bytes will be read for it, about; 0 if nobody knows.
+        rows: how many rows it has if none is bad, where known without reading it.
+        n_bytes: approximately how many bytes will be read for it; 0 if unknown.
     """
 
     path: str
@@ -50,6 +50,29 @@ class Block:
     def __reduce__(self) -> Any:
         # Every task has some, and what dataclasses do takes much longer.
         return type(self), tuple([getattr(self, name) for name in self.__match_args__])
+
+    def where(self) -> str:
+        """Which file, and which part of it, for people."""
+        if isinstance(self.start, int) and isinstance(self.stop, int):
+            length = self.stop - self.start
+            unit = "bytes" if length == self.n_bytes else "rows" if length == self.rows else None
+            if unit is not None and length:
+                return f"{self.path}, {unit} {self.start} to {self.stop}"
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(Block):
+    """A part of a file that cannot be cut: the records that start in a range of its decoded content.
+
+    Attributes:
+        number: how many stretches come before it.
+    """
+
+    number: int = 0
+
+    def where(self) -> str:
+        return f"{self.path}, decompressed bytes {self.start} to {self.stop}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +95,14 @@ class BadRecord:
 
 
 OnBad: TypeAlias = Callable[[BadRecord], None]
-"""Hears of bad records, which are then left out."""
+"""Called for each bad record, which is then skipped."""
 
 
-def leave_out(record: BadRecord, on_bad: OnBad | None) -> None:
-    """Tell of a bad record that is then left out.
+def skip_bad(record: BadRecord, on_bad: OnBad | None) -> None:
+    """Report a bad record, which is then skipped.
 
     Raises:
-        RecordError: nobody listens.
+        RecordError: `on_bad` is None.
     """
     if on_bad is None:
         raise RecordError(str(record))
@@ -96,15 +119,14 @@ class FileVersion:
 
 
 class Source(Protocol):
-    """Data cut into blocks.
+    """Data split into blocks.
 
     Guarantees: picklable before and after use, and usable after a fork (files and clients are opened where they are
-    used); `blocks` is deterministic, and the rows of all blocks, one after the other, are the rows of the data in their
-    natural order, each exactly once.
+    used); `blocks` is deterministic, and the rows of all blocks in order are the rows of the data, each exactly once.
     """
 
     def blocks(self) -> Sequence[Block]:
-        """All blocks, in order. Reads no data where that is possible; remembered, so that asking again is free."""
+        """All blocks, in order. Reads no data where possible; remembered."""
         ...
 
     def versions(self) -> list[FileVersion]:
@@ -123,5 +145,5 @@ class Source(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Format, schema and whatever else `headrace inspect` is to show; plain values."""
+        """Format, schema and whatever else `headrace inspect` shows; plain values."""
         ...

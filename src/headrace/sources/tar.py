@@ -1,23 +1,159 @@
-"""Tar archives of samples, in WebDataset's naming; cut at borders of samples."""
+"""Samples of tar archives, in WebDataset's naming: which blocks they come in, and how members are decoded."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from headrace.base.freed_memory import keep_freed_memory
-from headrace.sources.access import Access
-from headrace.sources.chunks import skip_rows
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.errors import MissingExtraError
+from headrace.base.optional import import_extra
+from headrace.base.world import keep_freed_memory
+from headrace.sources.chunks import SampleChunk, make_dicts, skip_rows
 from headrace.sources.compression import codec_by_name, is_compressed
 from headrace.sources.files import Paths, is_local, list_files, open_range, open_stream
-from headrace.sources.records import SampleChunk
-from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, leave_out
-from headrace.sources.tar_decoders import DECODERS, Decoder, SampleDecoder
+from headrace.sources.options import FileOptions
+from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, skip_bad
+from headrace.sources.tar_archive import ArchiveWindow
 from headrace.sources.tar_samples import Piece, RawSamples, as_text, cut_archive, read_samples
-from headrace.sources.tar_window import ArchiveWindow
+
+Decoder: TypeAlias = Callable[[bytes], Any]
+
+Report: TypeAlias = Callable[[int, str, bytes], None]
+"""Called for a bad sample with its number, what is wrong with it, and the bytes concerned."""
+
+_MOST_UNPACKED_BYTES = 1 << 32
+_OUR_OWN_FILE = re.compile(r"\s*<_io\.BytesIO object at 0x[0-9a-fA-F]+>")
+
+
+def decode_image(content: bytes) -> npt.NDArray[Any]:
+    """An image as a uint8 array of height, width and the three colours.
+
+    Grey images and palettes become colours; transparency is dropped. Images of more than 8 bits (depth maps) keep their
+    numbers, as an array with one channel.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+    """
+    pillow = import_extra("PIL.Image", "pillow", "Decoding images")
+    with pillow.open(io.BytesIO(content)) as image:
+        if image.mode == "F" or image.mode.startswith("I"):
+            return np.asarray(image)[..., np.newaxis]
+        return np.asarray(image.convert("RGB"))
+
+
+def decode_text(content: bytes) -> str:
+    return content.decode("utf-8")
+
+
+def decode_integer(content: bytes) -> int:
+    return int(content)
+
+
+def decode_array(content: bytes) -> npt.NDArray[Any]:
+    """A NumPy array; one of Python objects is refused, since those are pickled."""
+    array: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    return array
+
+
+def decode_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Named NumPy arrays; a small file that would unpack to gigabytes is refused."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > _MOST_UNPACKED_BYTES:
+        raise ValueError(f"the arrays would take {unpacked} bytes; at most {_MOST_UNPACKED_BYTES} are unpacked")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+_IMAGES = "jpg jpeg png webp bmp gif tif tiff ppm pgm pbm pnm"
+_INTEGERS = "cls cls2 class count index inx id"
+_TEXTS = "txt text transcript"
+
+DECODERS: Mapping[str, Decoder] = {
+    **dict.fromkeys(_IMAGES.split(), decode_image),
+    **dict.fromkeys(_INTEGERS.split(), decode_integer),
+    **dict.fromkeys(_TEXTS.split(), decode_text),
+    "json": json.loads,
+    "npy": decode_array,
+    "npz": decode_arrays,
+}
+"""What `decode=True` means, by the last part of a field's name: `seg.png` is a `png`. The rest stays bytes."""
+
+
+class _Fields(NamedTuple):
+    """The names of a sample's values, the key among them, and how those of some are decoded."""
+
+    names: list[str]
+    decoders: list[tuple[str, Decoder]]
+
+
+class SampleDecoder:
+    """Makes samples of the contents of members: dicts of values by field."""
+
+    def __init__(self, decoders: Mapping[str, Decoder | None]) -> None:
+        self._decoders = decoders
+        self._known: dict[tuple[bytes, ...], _Fields] = {}  # there are few, and many samples
+
+    def __call__(self, raw: RawSamples, report: Report) -> list[dict[str, Any]]:
+        """The samples that can be decoded; `report` is called for the others.
+
+        Raises:
+            MissingExtraError: a decoder needs a library that is not installed.
+        """
+        names, decoders = self._known.get(raw.fields) or self._find(raw.fields)
+        records = zip(_texts(raw.keys), *raw.columns, strict=True)
+        if len(raw.keys) > 1:
+            samples = make_dicts(names, records)
+        else:  # there may be no other with these fields
+            samples = [dict(zip(names, record, strict=True)) for record in records]
+        return _decode_all(samples, decoders, report) if decoders else samples
+
+    def _find(self, fields: tuple[bytes, ...]) -> _Fields:
+        """A decoder is that of the whole name of a field, else of the part after the last dot."""
+        names = _texts(fields) if fields else []
+        found = {name: self._decoders.get(name, self._decoders.get(name.rpartition(".")[2])) for name in names}
+        decoders = [(name, decoder) for name, decoder in found.items() if decoder is not None]
+        self._known[fields] = _Fields(["__key__", *names], decoders)
+        return self._known[fields]
+
+
+def _decode_all(
+    samples: list[dict[str, Any]], decoders: list[tuple[str, Decoder]], report: Report
+) -> list[dict[str, Any]]:
+    good = []
+    for i, sample in enumerate(samples):
+        try:
+            for name, decode in decoders:
+                sample[name] = decode(sample[name])
+        except MissingExtraError:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever a decoder raises, the sample is bad)
+            report(i, _describe(name, error), sample[name])
+        else:
+            good.append(sample)
+    return good
+
+
+def _describe(field: str, error: Exception) -> str:
+    text = _OUR_OWN_FILE.sub("", f"{type(error).__name__}: {error}")  # libraries name the file that they were given
+    return f"the field {field!r} cannot be decoded: {text}"
+
+
+def _texts(names: Sequence[bytes]) -> list[str]:
+    """Names as text, all in one go."""
+    texts = as_text(b"\0".join(names)).split("\0")
+    return texts if len(texts) == len(names) else list(map(as_text, names))  # an odd one may have a NUL within
+
 
 BLOCK_BYTES = 8 << 20
 MAX_RECORD_BYTES = 1 << 30
@@ -40,7 +176,6 @@ class TarSource:
             for more fields, or other ones, by name (`seg.png`) or its last part (`png`); None leaves a field as bytes:
             `{"pkl": pickle.loads, "jpg": None}`.
         split: whether to cut archives into blocks; None cuts those that are local and not compressed.
-        block_bytes: how long a block is, about.
 
     Raises:
         ValueError: `split=True` for a compressed archive.
@@ -52,16 +187,14 @@ class TarSource:
         *,
         decode: bool | Mapping[str, Decoder | None] = True,
         split: bool | None = None,
-        block_bytes: int = BLOCK_BYTES,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        access: Access | None = None,
+        options: FileOptions | None = None,
     ) -> None:
         self._paths = paths if isinstance(paths, (str, os.PathLike)) else list(paths)
         self._decoders = {} if decode is False else {**DECODERS, **({} if decode is True else decode)}
         self._split = split
-        self._block_bytes = block_bytes
-        self._max_record_bytes = max_record_bytes
-        self._access = access
+        self._options = options or FileOptions()
+        self._block_bytes = self._options.block_bytes or BLOCK_BYTES
+        self._max_record_bytes = self._options.max_record_bytes or MAX_RECORD_BYTES
         self._files: dict[str, FileVersion] | None = None
         self._blocks: tuple[Block, ...] | None = None
 
@@ -97,7 +230,7 @@ class TarSource:
             RecordError: a sample cannot be decoded, has a field twice, is too large, or the archive is damaged; and
                 `on_bad` is None.
         """
-        # Which samples are bad shows only when they are decoded. If none may be, those before are passed over unseen.
+        # Which samples are bad shows only when they are decoded. If none may be, those before are skipped unseen.
         unseen, seen = (first_row, 0) if on_bad is None else (0, first_row)
         return skip_rows(self._chunks(block, unseen, on_bad), seen)
 
@@ -123,23 +256,23 @@ class TarSource:
         with self._open(self._by_path[block.path], block.start, block.stop) as file:
             window = ArchiveWindow(file, block.start, block.stop)
             for raw in read_samples(window, piece, first, self._max_record_bytes):
-                tell = partial(_tell, on_bad, block, raw)
+                report = partial(_report, on_bad, block, raw)
                 if raw.problem is not None:
-                    tell(0, raw.problem, raw.found)
+                    report(0, raw.problem, raw.found)
                 else:
-                    yield raw.n_bytes, decode(raw, tell)
+                    yield raw.n_bytes, decode(raw, report)
 
     @property
     def _by_path(self) -> dict[str, FileVersion]:
         if self._files is None:
-            files = list_files(self._paths, self._access)
+            files = list_files(self._paths, self._options)
             self._files = {file.path: file for file in files}
         return self._files
 
     def _open(self, file: FileVersion, start: int, stop: int | None) -> BinaryIO:
         if is_compressed(file.path):
-            return open_stream(file, self._access)
-        return open_range(file, start, stop, self._access)
+            return open_stream(file, self._options)
+        return open_range(file, start, stop, self._options)
 
     def _cut(self, file: FileVersion) -> list[Block]:
         split = is_local(file.path) and not is_compressed(file.path) if self._split is None else self._split
@@ -155,7 +288,7 @@ class TarSource:
         ]
 
 
-def _tell(on_bad: OnBad | None, block: Block, raw: RawSamples, i: int, problem: str, content: bytes) -> None:
-    """Tell what is wrong with sample `i` of these; before the first one, it is the archive."""
+def _report(on_bad: OnBad | None, block: Block, raw: RawSamples, i: int, problem: str, content: bytes) -> None:
+    """Report what is wrong with sample `i`, or with the archive before the first one."""
     sample = f", sample {as_text(raw.keys[i])!r} at byte {raw.starts[i]}" if raw.keys[i] else ""
-    leave_out(BadRecord(block.path + sample, content[:_RAW_BYTES], problem), on_bad)
+    skip_bad(BadRecord(block.path + sample, content[:_RAW_BYTES], problem), on_bad)

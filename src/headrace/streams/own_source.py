@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from headrace.base.arguments import check_count
-from headrace.base.errors import RecordError
+from headrace.base.errors import RecordError, check_count
 from headrace.sources.chunks import skip_rows
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 from headrace.streams.rows import ObjectRows
@@ -46,7 +45,7 @@ class OwnSource:
         """The rows of a block from `first_row` on; see `Source.read`.
 
         Raises:
-            RecordError: there are not as many rows as was told, and `on_bad` is None: else nobody relies on that.
+            RecordError: the block has another number of rows than `counts` says, and `on_bad` is None.
         """
         yield from skip_rows(self._chunks(block, checks=on_bad is None), first_row)
 

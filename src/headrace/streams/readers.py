@@ -11,10 +11,12 @@ from headrace.streams.stream import Recipe, Stream
 
 # A source is imported when it is asked for: what they need is slow to import, and few need them all.
 if TYPE_CHECKING:
-    from headrace.sources.cache import CacheLike
+    from typing_extensions import Unpack
+
     from headrace.sources.files import Paths
+    from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
-    from headrace.sources.tar_decoders import Decoder
+    from headrace.sources.tar import Decoder
 
 Rows: TypeAlias = Literal["dicts", "columns"]
 
@@ -24,70 +26,42 @@ def read_text(
     *,
     words: bool = False,
     whole_files: bool = False,
-    encoding: str = "utf-8",
-    errors: str = "strict",
-    compression: str | None = "auto",
-    block_bytes: int | None = None,
-    max_record_bytes: int = 64 << 20,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TextArguments],
 ) -> Stream:
     """A stream of the lines of text files, without their newlines; or of their words, or of whole files.
 
-    Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`). A
-    compressed file is one block, and so is one in an encoding that cannot be cut, like UTF-7.
+    Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`).
 
     Args:
-        words: whether rows are words, which is twice as fast as to split lines by `flat_map(str.split)`.
+        words: whether rows are words, which is twice as fast as splitting lines with `flat_map(str.split)`.
         whole_files: whether rows are files.
-        encoding: any of text that Python knows.
-        errors: what becomes of bytes that are no text: "strict" makes their record a bad one; or as in `bytes.decode`.
-        compression: "gzip", "zstd", "bz2", "xz" or None; "auto" goes by the suffix, or without one by the first bytes.
-        block_bytes: how long a block is, about; if None, 2 MiB of a local file, and 8 MiB of one in a store.
-        max_record_bytes: a record that takes more is a bad one.
-        storage_options: for fsspec: credentials, endpoints, headers.
-        retries: how often to try again what a store fails to do.
-        cache: where to keep what was read from stores: a `Cache`, or its folder; None goes by the environment variable
-            HEADRACE_CACHE, and False means nowhere.
+        files: how to find, open, split and decode the files; see `FileOptions`.
+        options: any option of `FileOptions`, which takes precedence over `files`: `encoding`, `errors`, `compression`,
+            `block_bytes`, `max_record_bytes`, `stretch_bytes`, `storage_options`, `retries`, `cache`.
 
     Raises:
-        ValueError: `words` and `whole_files` exclude each other, or a number is too small.
-        LookupError: there is no such encoding, or no such way to treat errors.
-        TypeError: `paths` are no paths.
+        ValueError: `words` and `whole_files` exclude each other, or a size is less than 1.
+        LookupError: the encoding, or the way to handle errors, is unknown.
+        TypeError: `paths` are not paths, or there is no such option.
     """
-    from headrace.sources.access import make_access
-    from headrace.sources.file_source import FileOptions
+    from headrace.sources.options import TextArguments, merge_options
     from headrace.sources.text import TextSource, WholeTextSource, WordSource
 
     if words and whole_files:
         raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
     source = WordSource if words else WholeTextSource if whole_files else TextSource
-    access = make_access(storage_options, retries, cache)
-    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
-    return Stream(Recipe(source(_checked_paths(paths), options)))
+    merged = merge_options("read_text", files, options, TextArguments)
+    return Stream(Recipe(source(_checked_paths(paths), merged)))
 
 
-def read_jsonl(
-    paths: Paths,
-    *,
-    encoding: str = "utf-8",
-    errors: str = "strict",
-    compression: str | None = "auto",
-    block_bytes: int | None = None,
-    max_record_bytes: int = 64 << 20,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
-) -> Stream:
+def read_jsonl(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TextArguments]) -> Stream:
     """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
-    from headrace.sources.access import make_access
-    from headrace.sources.file_source import FileOptions
-    from headrace.sources.jsonl import JsonLinesSource
+    from headrace.sources.options import TextArguments, merge_options
+    from headrace.sources.text import JsonLinesSource
 
-    access = make_access(storage_options, retries, cache)
-    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
-    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), options)))
+    merged = merge_options("read_jsonl", files, options, TextArguments)
+    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), merged)))
 
 
 def read_csv(
@@ -101,39 +75,31 @@ def read_csv(
     nulls: Collection[str] | None = None,
     newlines_in_values: bool = True,
     rows: Rows = "dicts",
-    encoding: str = "utf-8",
-    errors: str = "strict",
-    compression: str | None = "auto",
-    block_bytes: int | None = None,
-    max_record_bytes: int = 64 << 20,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TextArguments],
 ) -> Stream:
     """A stream of the rows of CSV files, as dicts, or in batches of columns.
 
     Args:
         header: whether the first line names the columns.
         names: of the columns, if no line does.
-        types: "int", "float", "bool" or "str" by column; what is not given is found in the first 10,000 records, or in
-            the first megabyte, if that is less. Texts that look like numbers become numbers: name columns such as
-            postal codes, which lose their leading zeros, as "str". Whole numbers of more than 64 bits stay text.
+        types: "int", "float", "bool" or "str" by column. The others are inferred from the first 10,000 records, or from
+            the first megabyte, if that is less. Text that looks like a number becomes one: declare columns such as
+            postal codes, which would lose their leading zeros, as "str". Integers of more than 64 bits stay text.
         quote: None if quotes mean nothing.
-        nulls: the texts that stand for null; the empty text, if not given, where a column is not of text.
-        newlines_in_values: False spares reading large files once to find quoted newlines.
+        nulls: texts that mean null; by default, the empty text in columns that are not text.
+        newlines_in_values: False avoids reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
-        encoding, errors, compression, block_bytes, max_record_bytes: see `read_text`.
-        storage_options, retries, cache: see `read_text`.
+        files: see `read_text`.
+        options: see `read_text`.
     """
-    from headrace.sources.access import make_access
     from headrace.sources.csv_format import CsvFormat
     from headrace.sources.csv_rows import CsvSource
-    from headrace.sources.file_source import FileOptions
+    from headrace.sources.options import TextArguments, merge_options
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
-    access = make_access(storage_options, retries, cache)
-    options = FileOptions(encoding, errors, compression, block_bytes, max_record_bytes, access)
-    return _stream(CsvSource(_checked_paths(paths), table, options), rows)
+    merged = merge_options("read_csv", files, options, TextArguments)
+    return _stream(CsvSource(_checked_paths(paths), table, merged), rows)
 
 
 def read_parquet(
@@ -141,31 +107,26 @@ def read_parquet(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
     filters: Any = None,
-    block_bytes: int | None = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
 ) -> Stream:
     """A stream of the rows of Parquet files (extra `arrow`).
 
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
-        storage_options, retries, cache: see `read_text`.
         filters: an expression of `pyarrow.dataset`, or pyarrow's lists of tuples: `[("label", "in", [1, 2])]`. Only
-            rows that fit come, and row groups that cannot have any are not read.
-        block_bytes: how much of a table is a block, about, uncompressed: small row groups are joined, large ones cut.
-            8 MiB, if None.
+            rows that match are read, and row groups that cannot have any are skipped.
+        files: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`. Row
+        options: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`. Row
+            groups smaller than `block_bytes` (uncompressed) are joined, larger ones split.
     """
-    from headrace.sources.access import make_access
     from headrace.sources.arrow_parquet import ParquetSource
+    from headrace.sources.options import TableArguments, merge_options
 
-    access = make_access(storage_options, retries, cache)
-    source = ParquetSource(
-        _checked_paths(paths), columns=columns, access=access, filters=filters, block_bytes=block_bytes
-    )
-    return _stream(source, rows)
+    merged = merge_options("read_parquet", files, options, TableArguments)
+    return _stream(ParquetSource(_checked_paths(paths), columns=columns, filters=filters, options=merged), rows)
 
 
 def read_arrow(
@@ -173,24 +134,22 @@ def read_arrow(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
-    block_bytes: int | None = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
 ) -> Stream:
     """A stream of the rows of Arrow and Feather files (extra `arrow`).
 
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
-        storage_options, retries, cache: see `read_text`.
-        block_bytes: how much of a table is a block, about: small record batches are joined. 8 MiB, if None.
+        files: see `read_parquet`; record batches smaller than `block_bytes` are joined.
+        options: see `read_parquet`; record batches smaller than `block_bytes` are joined.
     """
-    from headrace.sources.access import make_access
     from headrace.sources.arrow_ipc import ArrowSource
+    from headrace.sources.options import TableArguments, merge_options
 
-    access = make_access(storage_options, retries, cache)
-    return _stream(ArrowSource(_checked_paths(paths), columns=columns, access=access, block_bytes=block_bytes), rows)
+    merged = merge_options("read_arrow", files, options, TableArguments)
+    return _stream(ArrowSource(_checked_paths(paths), columns=columns, options=merged), rows)
 
 
 def read_tar(
@@ -198,35 +157,24 @@ def read_tar(
     *,
     decode: bool | Mapping[str, Decoder | None] = True,
     split: bool | None = None,
-    block_bytes: int = 8 << 20,
-    max_record_bytes: int = 1 << 30,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries | None = None,
-    cache: CacheLike = None,
+    files: FileOptions | None = None,
+    **options: Unpack[ArchiveArguments],
 ) -> Stream:
     """A stream of the samples of tar archives, named as WebDataset names them: a dict per key, by extension.
 
     Args:
-        decode: True decodes fields by their extension, False leaves them as bytes. A dict has more decoders, or other
-            ones, by field or extension; None leaves it as bytes: `{"pkl": pickle.loads, "jpg": None}`.
-        split: whether to cut archives into blocks; None cuts those that are local and not compressed.
-        block_bytes: how long a block is, about.
-        max_record_bytes: a sample that takes more is a bad one.
-        storage_options, retries, cache: see `read_text`.
+        decode: True decodes fields by their extension, False leaves them as bytes. A dict adds or replaces decoders
+            by field or extension; None leaves a field as bytes: `{"pkl": pickle.loads, "jpg": None}`.
+        split: whether to split archives into blocks; None splits those that are local and not compressed.
+        files: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
+        options: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
+            `storage_options`, `retries` and `cache`.
     """
-    from headrace.sources.access import make_access
+    from headrace.sources.options import ArchiveArguments, merge_options
     from headrace.sources.tar import TarSource
 
-    access = make_access(storage_options, retries, cache)
-    source = TarSource(
-        _checked_paths(paths),
-        decode=decode,
-        split=split,
-        block_bytes=block_bytes,
-        max_record_bytes=max_record_bytes,
-        access=access,
-    )
-    return Stream(Recipe(source))
+    merged = merge_options("read_tar", files, options, ArchiveArguments)
+    return Stream(Recipe(TarSource(_checked_paths(paths), decode=decode, split=split, options=merged)))
 
 
 def read_sql(

@@ -1,18 +1,162 @@
-"""PostgreSQL, through ADBC, which hands over columns, or else through psycopg."""
+"""SQLite and PostgreSQL, each asked in the same way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from headrace.base.optional import import_extra, is_installed, missing_extra
-from headrace.sources.records import RecordChunk
+from headrace.sources.chunks import RecordChunk
 from headrace.sources.source import Chunk
-from headrace.sources.sql_database import Answer, Parameters, different_names
 
-_CHUNK_ROWS = 1024
+Parameters: TypeAlias = tuple[Any, ...] | dict[str, Any]
+"""Values for the placeholders of a query, in their order or by their names."""
+
+
+class Answer(NamedTuple):
+    """The names of the columns, and all rows."""
+
+    names: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+class Database(Protocol):
+    """A database and its dialect. Picklable: it knows where the database is, and holds no connection.
+
+    Attributes:
+        name: of the product.
+        location: where it is, for people; without a password.
+        tables_query: finds the names of the tables and views that a query can name without further ado.
+        takes_names: whether parameters may be given by their names.
+    """
+
+    name: str
+    location: str
+    tables_query: str
+    takes_names: bool
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether an error means that the connection failed, rather than that the query is wrong."""
+        ...
+
+    def placeholder(self, number: int) -> str:
+        """How a query names its parameter `number`, counted from 1."""
+        ...
+
+    def type_of(self, column: str) -> str:
+        """An expression for the type of a column."""
+        ...
+
+    def as_plain(self, column: str) -> str:
+        """An expression for the value of a key as a plain value: a number or a string, which it is the same as."""
+        ...
+
+    def from_plain(self, value: str, kind: str) -> str:
+        """An expression that turns a plain value back into a key of type `kind`."""
+        ...
+
+    def own_names(self, query: str, parameters: Parameters, names: list[str]) -> list[str]:
+        """What a query itself calls its columns, if it is called `names` what is selected from it."""
+        ...
+
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
+        """Run a query whose answer is small."""
+        ...
+
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
+        """Run a query and give its rows as they come, a few megabytes at a time."""
+        ...
+
+
+def different_names(names: Iterable[str]) -> list[str]:
+    """The names of the columns of a user's query.
+
+    Raises:
+        ValueError: two are the same, so that a row could not hold both.
+    """
+    listed = list(names)
+    if len(set(listed)) < len(listed):
+        raise ValueError(f"The columns of the query must have different names, got {listed}. Rename them with AS.")
+    return listed
+
+
+_SQLITE_CHUNK_ROWS = 1024
+_BUSY_SECONDS = 60.0  # how long a writer is waited for
+_SCHEME = "sqlite://"
+_RENAMED = re.compile(r".*:[0-9]+", re.DOTALL)  # as is the second of two columns of one name in a subquery
+
+
+class SQLite:
+    """A database in a file, opened read-only.
+
+    Raises:
+        ValueError: the database is in the memory of one process.
+        FileNotFoundError: there is no such file.
+    """
+
+    name = "sqlite"
+    tables_query = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    takes_names = True
+
+    def __init__(self, dsn: str) -> None:
+        path = unquote(dsn.removeprefix(_SCHEME).removeprefix("/")) if dsn.startswith(_SCHEME) else dsn
+        if path in ("", ":memory:"):
+            raise ValueError(f"The database must be a file, which workers can open too, got {dsn!r}.")
+        self.location = str(Path(path).absolute())
+        if not Path(self.location).is_file():
+            raise FileNotFoundError(f"There is no database {self.location!r}.")
+
+    def is_lost(self, error: Exception) -> bool:
+        return False
+
+    def placeholder(self, number: int) -> str:
+        return f"?{number}"
+
+    def type_of(self, column: str) -> str:
+        return f"typeof({column})"
+
+    def as_plain(self, column: str) -> str:
+        return column
+
+    def from_plain(self, value: str, kind: str) -> str:
+        return value
+
+    def own_names(self, query: str, parameters: Parameters, names: list[str]) -> list[str]:
+        if not any(map(_RENAMED.fullmatch, names)):
+            return names
+        with closing(self._connect()) as connection:  # which runs the query, but only until its first row
+            return _names(connection.execute(query, parameters))
+
+    def ask(self, query: str, parameters: Parameters = ()) -> Answer:
+        with closing(self._connect()) as connection:
+            cursor = connection.execute(query, parameters)
+            return Answer(_names(cursor), cursor.fetchall())
+
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[RecordChunk]:
+        with closing(self._connect()) as connection:
+            cursor = connection.execute(query, parameters)
+            names = different_names(_names(cursor))
+            while records := cursor.fetchmany(_SQLITE_CHUNK_ROWS):
+                yield RecordChunk(names, records)
+
+    def _connect(self) -> sqlite3.Connection:
+        # The consumer of a stream may go on in another thread than it began in, though never in two at a time.
+        uri = f"{Path(self.location).as_uri()}?mode=ro"
+        return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+
+
+def _names(cursor: sqlite3.Cursor) -> list[str]:
+    return [column[0] for column in cursor.description or ()]
+
+
+_POSTGRES_CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 << 20
 _SIGNS_OF_A_LOST_STREAM = "PQgetCopyData() failed", "FATAL:"  # what is wrong with a query is an "ERROR"
 _ADBC = "adbc_driver_postgresql.dbapi"
@@ -113,7 +257,7 @@ class PsycopgPostgres(_Postgres):
         with closing(self._connect()) as connection, connection.transaction(), self._cursor(connection) as cursor:
             cursor.execute(query, tuple(parameters), binary=True)
             names = different_names(column.name for column in cursor.description)
-            while records := cursor.fetchmany(_CHUNK_ROWS):
+            while records := cursor.fetchmany(_POSTGRES_CHUNK_ROWS):
                 yield RecordChunk(names, records)
 
     def _cursor(self, connection: Any) -> Any:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import InspectError
-from headrace.inspecting import inspect
-from headrace.inspecting.inspection import as_plain, show_size
+from headrace.inspecting import as_plain, inspect, show_size
 from headrace.sources.guessing import format_by_name, format_of
 from headrace.streams.mix import mix
 from headrace.streams.readers import read_csv, read_text
@@ -224,12 +223,12 @@ class TestDatabases:
 
 class TestMistakes:
     def test_no_such_file(self, tmp_path):
-        with pytest.raises(InspectError, match="stands for no file"):
+        with pytest.raises(InspectError, match="matches no file"):
             inspect(tmp_path / "none.csv")
 
     def test_nobody_knows_the_format(self, tmp_path):
         (tmp_path / "data").write_bytes(b"\x89\x00\xff")
-        with pytest.raises(InspectError, match=r"neither by its name nor by its first bytes\. Pass format="):
+        with pytest.raises(InspectError, match=r"neither from its name nor from its first bytes\. Pass format="):
             inspect(tmp_path)
 
     def test_several_formats(self, tmp_path):

@@ -7,7 +7,7 @@ import csv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.quoting import QuotedRecordEnds
+from headrace.sources.csv_format import QuotedRecordEnds
 
 ends = QuotedRecordEnds(b",", b'"')
 contents = st.lists(st.sampled_from(['"', '""', ",", "\n", "a", "\r", '","', '"\n', ',"'])).map("".join)

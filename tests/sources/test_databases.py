@@ -7,7 +7,7 @@ import pytest
 from headrace.base import optional
 from headrace.base.errors import MissingExtraError
 from headrace.inspecting import inspect
-from headrace.sources.postgres import open_postgres
+from headrace.sources.databases import open_postgres
 from headrace.sources.retry import Retries
 from headrace.sources.sql import SqlSource
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of

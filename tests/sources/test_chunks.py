@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.long_values import LongValues, PickedColumn, SideBySide
+from headrace.sources.chunks import LongValues, PickedColumn, SideBySide
 
 
 def side_by_side(values):
@@ -29,8 +29,8 @@ def test_values_are_found_in_any_order(parts, is_text, is_sent, data):
     column = PickedColumn(long, np.array(places, np.int64))
     column = pickle.loads(pickle.dumps(column, 5)) if is_sent else column
     assert len(column) == len(places)
-    assert column.made() == [values[place] for place in places]
-    assert column[1:3].made() == [values[place] for place in places[1:3]]
+    assert column.materialize() == [values[place] for place in places]
+    assert column[1:3].materialize() == [values[place] for place in places[1:3]]
 
 
 def test_all_slices_are_sent_with_the_memory_once():
@@ -40,4 +40,8 @@ def test_all_slices_are_sent_with_the_memory_once():
     stream = pickle.dumps([column[0:1], column[1:3]], 5, buffer_callback=buffers.append)
     assert [buffer.raw().nbytes for buffer in buffers].count(200) == 1
     first, second = pickle.loads(stream, buffers=buffers)
-    assert first.made() + second.made() == [bytes(range(100, 200)), bytes(range(100)), bytes(range(100, 200))]
+    assert first.materialize() + second.materialize() == [
+        bytes(range(100, 200)),
+        bytes(range(100)),
+        bytes(range(100, 200)),
+    ]

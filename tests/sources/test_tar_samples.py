@@ -7,10 +7,11 @@ from unittest import mock
 import pytest
 
 from headrace.base.errors import RecordError
-from headrace.sources import tar_tables
+from headrace.sources import tar_samples
+from headrace.sources.options import FileOptions
 from headrace.sources.tar import TarSource
-from headrace.sources.tar_members import Members
-from headrace.sources.tar_tables import Table, split_off_table
+from headrace.sources.tar_archive import Members
+from headrace.sources.tar_samples import Table, split_off_table
 from tests.sources.archives import tar_bytes, write_checksum
 from tests.sources.exactly_once import all_rows, check_exactly_once, rows_of
 
@@ -89,9 +90,9 @@ def rough_archive(seed):
 def test_samples_are_the_same_whether_they_are_in_a_table_or_not(tmp_path, seed, tar_format):
     members, expected = rough_archive(seed)
     (tmp_path / "x.tar").write_bytes(tar_bytes(members, format=tar_format))
-    source = TarSource(tmp_path / "x.tar", decode=False, block_bytes=100_000)
+    source = TarSource(tmp_path / "x.tar", decode=False, options=FileOptions(block_bytes=100_000))
     check_exactly_once(source, expected)
-    with mock.patch.object(tar_tables, "_FEWEST", 1 << 30):
+    with mock.patch.object(tar_samples, "_FEWEST", 1 << 30):
         assert all_rows(source) == expected
 
 
@@ -115,7 +116,7 @@ def test_samples_of_a_table_that_are_bad_are_told_one_by_one(tmp_path):
 def test_samples_of_a_table_that_are_too_large_are_bad(tmp_path):
     members = [(f"{i}.a", bytes(2000 if i == 20 else 10)) for i in range(40)]
     (tmp_path / "x.tar").write_bytes(tar_bytes(members))
-    source = TarSource(tmp_path / "x.tar", max_record_bytes=1000)
+    source = TarSource(tmp_path / "x.tar", options=FileOptions(max_record_bytes=1000))
     bad = []
     rows = rows_of(source, source.blocks()[0], 0, bad.append)
     assert [row["__key__"] for row in rows] == [str(i) for i in range(40) if i != 20]
