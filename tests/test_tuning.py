@@ -13,10 +13,9 @@ import headrace
 from headrace import DataLoader
 from headrace.base.generators import GENERATORS
 from headrace.tuning import auto, machine, tune
-from headrace.tuning.choice import reckon_prefetch, reckon_workers
+from headrace.tuning.auto import StageProbe, Stages, estimate_prefetch, estimate_workers, some_keys
 from headrace.tuning.machine import Machine, this_machine
-from headrace.tuning.stages import Question, Stages, some_keys
-from headrace.tuning.trials import Candidate, Trial
+from headrace.tuning.tune import Candidate, Trial
 
 GB = 10**9
 FOUR_CORES = Machine(affinity=4, cpu_limit=None, memory_limit=None, memory_free=64 * GB)
@@ -118,16 +117,16 @@ def test_ranks_share_the_cores(monkeypatch):
     ],
 )
 def test_workers_are_reckoned(stages, machine, step_s, workers):
-    assert reckon_workers(stages, machine, step_s) == workers
+    assert estimate_workers(stages, machine, step_s) == workers
 
 
 def test_prefetch_is_reckoned():
     uneven = Stages(32, 1e-3, 1.0, 10.0, 0.0, 1000, False)
     large = Stages(32, 1e-3, 1.0, 1.0, 0.0, GB, False)
-    assert reckon_prefetch(SLOW, FOUR_CORES, 0) is None
-    assert reckon_prefetch(SLOW, FOUR_CORES, 2) is None
-    assert reckon_prefetch(uneven, FOUR_CORES, 2) == 4
-    assert reckon_prefetch(large, Machine(4, None, None, 8 * GB), 2) == 1
+    assert estimate_prefetch(SLOW, FOUR_CORES, 0) is None
+    assert estimate_prefetch(SLOW, FOUR_CORES, 2) is None
+    assert estimate_prefetch(uneven, FOUR_CORES, 2) == 4
+    assert estimate_prefetch(large, Machine(4, None, None, 8 * GB), 2) == 1
 
 
 def test_the_trial_that_takes_least_among_the_quick_ones_is_chosen():
@@ -147,7 +146,7 @@ def test_the_trial_that_takes_least_among_the_quick_ones_is_chosen():
 
 def asked(dataset, **changes):
     settings = {"batch_size": 8, "collate_fn": None, "output": "numpy", "seconds": 0.05, "patience_s": 30.0}
-    return Question(dataset, some_keys(dataset), **{**settings, **changes}, make_loader=DataLoader).answer()
+    return StageProbe(dataset, some_keys(dataset), **{**settings, **changes}, make_loader=DataLoader).measure()
 
 
 def test_stages_of_a_dataset():
@@ -192,7 +191,7 @@ def test_auto_is_a_number_and_touches_nothing_here():
 
 
 def test_auto_takes_what_was_reckoned(monkeypatch):
-    monkeypatch.setattr(auto, "reckon_workers", lambda stages, machine: 3)
+    monkeypatch.setattr(auto, "estimate_workers", lambda stages, machine: 3)
     monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n: None)
     loader = DataLoader(Numbers(), batch_size=4, num_workers="auto", output="numpy")
     assert loader.num_workers == 3

@@ -51,7 +51,7 @@ def test_without_typer_one_line_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("command", [["run", __file__], ["bench"], ["demo"]])
 def test_without_torch_one_line_says_what_to_install(command, monkeypatch):
-    for module in ("run", "bench", "demo"):
+    for module in ("run", "torch_bench", "torch_demo"):
         monkeypatch.setattr(f"headrace.cli.{module}.is_installed", lambda name: name != "torch")
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2

@@ -11,11 +11,10 @@ pytest.importorskip("torch")
 
 from typer.testing import CliRunner
 
-from headrace.cli import bench, torch_bench
+from headrace.cli import torch_bench
 from headrace.cli.app import app
-from headrace.cli.pictures import plot_ratios, text_bars
-from headrace.cli.torch_bench import Effort
-from headrace.cli.torch_workloads import Made, Workload, workloads
+from headrace.cli.output import plot_ratios, text_bars
+from headrace.cli.torch_bench import Effort, Made, Workload, workloads
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_json_has_a_row_for_each_workload_and_number_of_workers(one_small_worklo
 
 
 def test_a_table_and_bars_where_nothing_can_draw(one_small_workload, tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "is_installed", lambda name: name != "matplotlib")
+    monkeypatch.setattr(torch_bench, "is_installed", lambda name: name != "matplotlib")
     result = CliRunner().invoke(app, ["bench", "--quick", "--plot", str(tmp_path / "bench.png")])
     assert result.exit_code == 0, result.stderr
     assert "numbers, 2 workers" in result.stdout

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from typer.testing import CliRunner
 
-from headrace.cli import demo, torch_demo
+from headrace.cli import torch_demo
 from headrace.cli.app import app
 from headrace.cli.torch_demo import TEXT
 
@@ -42,7 +42,7 @@ def test_a_killed_and_resumed_training_has_the_same_losses(a_tiny_model, tmp_pat
 
 
 def test_losses_that_differ_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "_run", lambda folder, steps: ([2.0, 1.0], [2.0, 1.5]))
+    monkeypatch.setattr(torch_demo, "_run", lambda folder, steps: ([2.0, 1.0], [2.0, 1.5]))
     result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
     assert result.exit_code == 1
     assert "differs" in result.stdout

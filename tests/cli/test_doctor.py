@@ -11,9 +11,9 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
-from headrace.cli import doctor, library_checks, system_checks
+from headrace.cli import doctor
 from headrace.cli.app import app
-from headrace.cli.finding import Finding, Level
+from headrace.cli.doctor import Finding, Level
 from headrace.tuning.machine import Machine
 
 ROOMY = Machine(affinity=8, cpu_limit=None, memory_limit=None, memory_free=10**11)
@@ -44,8 +44,8 @@ def test_the_exit_code_tells_what_is_broken(level, code, monkeypatch):
 
 
 def test_a_container_that_gets_less_than_its_cores():
-    assert levels(system_checks.check_cores(ROOMY)) == [Level.FINE]
-    (finding,) = system_checks.check_cores(TIGHT)
+    assert levels(doctor.check_cores(ROOMY)) == [Level.FINE]
+    (finding,) = doctor.check_cores(TIGHT)
     assert finding.level is Level.WARNING
     assert "at most 2 workers" in finding.fix
 
@@ -59,45 +59,45 @@ def test_a_container_that_gets_less_than_its_cores():
     ],
 )
 def test_more_threads_than_cores(machine, environment, expected):
-    assert levels(system_checks.check_threads(machine, environment)) == expected
+    assert levels(doctor.check_threads(machine, environment)) == expected
 
 
 def test_little_memory():
-    assert levels(system_checks.check_memory(ROOMY)) == [Level.FINE]
-    assert levels(system_checks.check_memory(TIGHT)) == [Level.WARNING]
+    assert levels(doctor.check_memory(ROOMY)) == [Level.FINE]
+    assert levels(doctor.check_memory(TIGHT)) == [Level.WARNING]
 
 
 @pytest.mark.parametrize(("soft", "level"), [(64, Level.BROKEN), (1024, Level.NOTE), (65536, Level.FINE)])
 def test_few_descriptors(soft, level, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, 65536))
-    monkeypatch.setattr(system_checks.sys, "platform", "linux")
-    assert levels(system_checks.check_descriptors()) == [level]
+    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    assert levels(doctor.check_descriptors()) == [level]
 
 
 def test_shared_memory_that_is_missing_or_cannot_be_made(tmp_path, monkeypatch):
-    assert levels(system_checks.check_shared_memory(tmp_path / "nowhere")) == [Level.FINE, Level.NOTE]
+    assert levels(doctor.check_shared_memory(tmp_path / "nowhere")) == [Level.FINE, Level.NOTE]
 
     def refuse():
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(system_checks, "create_file", refuse)
-    assert levels(system_checks.check_shared_memory(tmp_path / "nowhere"))[0] is Level.BROKEN
+    monkeypatch.setattr(doctor, "create_file", refuse)
+    assert levels(doctor.check_shared_memory(tmp_path / "nowhere"))[0] is Level.BROKEN
 
 
 def test_workers_that_do_not_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise RuntimeError("no processes left")
 
-    monkeypatch.setattr(system_checks, "DataLoader", refuse)
-    (finding,) = system_checks.check_workers()
+    monkeypatch.setattr(doctor, "DataLoader", refuse)
+    (finding,) = doctor.check_workers()
     assert finding.level is Level.BROKEN
     assert "no processes left" in finding.what
 
 
 def test_libraries_that_are_old_or_not_there(monkeypatch):
     versions = {"numpy": "2.1.0", "torch": "2.3.1+cpu", "pyarrow": "15.0.0rc1"}
-    monkeypatch.setattr(library_checks, "version_of", versions.get)
-    found = {finding.what.split()[0]: finding for finding in library_checks.check_libraries()}
+    monkeypatch.setattr(doctor, "version_of", versions.get)
+    found = {finding.what.split()[0]: finding for finding in doctor.check_libraries()}
     assert found["numpy"].level is Level.FINE
     assert found["torch"].level is Level.WARNING
     assert found["torch"].fix == "pip install 'torch>=2.4'"
@@ -106,14 +106,14 @@ def test_libraries_that_are_old_or_not_there(monkeypatch):
 
 
 def test_what_does_not_survive_a_fork_is_named_where_workers_fork(monkeypatch):
-    monkeypatch.setattr(library_checks, "version_of", {"polars": "1.0"}.get)
-    monkeypatch.setattr(library_checks, "_foreign_threads", lambda: 3)
-    monkeypatch.setattr(library_checks.multiprocessing, "get_start_method", lambda allow_none: "fork")
-    told = [finding.what for finding in library_checks.check_start_method()]
+    monkeypatch.setattr(doctor, "version_of", {"polars": "1.0"}.get)
+    monkeypatch.setattr(doctor, "_foreign_threads", lambda: 3)
+    monkeypatch.setattr(doctor.multiprocessing, "get_start_method", lambda allow_none: "fork")
+    told = [finding.what for finding in doctor.check_start_method()]
     assert told == [
         "worker processes start by fork",
         "polars is installed",
         "3 threads of libraries run already in this process",
     ]
-    monkeypatch.setattr(library_checks.multiprocessing, "get_start_method", lambda allow_none: "spawn")
-    assert len(list(library_checks.check_start_method())) == 1
+    monkeypatch.setattr(doctor.multiprocessing, "get_start_method", lambda allow_none: "spawn")
+    assert len(list(doctor.check_start_method())) == 1

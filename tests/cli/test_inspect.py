@@ -11,7 +11,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from headrace.cli.app import app
-from headrace.cli.printing import out
+from headrace.cli.output import out
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytest.importorskip("typer")
 from headrace import DataLoader
 from headrace.cli import session as session_module
 from headrace.cli.session import Session, Settings
-from headrace.serving import Place, Served
+from headrace.torch_patch import ScriptLine, Served
 
 
 class TorchLoader:
@@ -24,7 +24,7 @@ class TorchLoader:
 def served_at(line: int, batches: int = 2) -> Served:
     loader: DataLoader[Any] = DataLoader(range(batches), output="numpy")
     assert len(list(loader)) == batches
-    return Served(loader, Place("/somewhere/train.py", line), ())
+    return Served(loader, ScriptLine("/somewhere/train.py", line), ())
 
 
 @pytest.fixture

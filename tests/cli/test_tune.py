@@ -9,7 +9,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from headrace.cli.app import app
-from headrace.cli.naming import find_dataset
+from headrace.cli.tune import find_dataset
 
 SOURCE = """
 numbers = list(range(50))

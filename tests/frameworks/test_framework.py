@@ -8,7 +8,7 @@ import pytest
 from headrace import DataLoader, MissingExtraError
 from headrace.frameworks import framework_of, random_source, resolve_output
 from headrace.frameworks.framework import gather_of, tensor_type
-from headrace.frameworks.numpy_random import NumpyRandom
+from headrace.frameworks.numpy_arrays import NumpyRandom
 from tests.needs import HAS_TORCH, needs_torch, without_jax, without_torch
 
 

@@ -1,12 +1,24 @@
-"""Stacking, padding and gathering with NumPy, which the other frameworks build on."""
+"""Stacking, padding, gathering, sending and drawing with NumPy, which the other frameworks build on."""
 
 from __future__ import annotations
+
+import pickle
 
 import numpy as np
 import pytest
 
 from headrace import CollateError
-from headrace.frameworks.numpy_arrays import NumpyArrays, gather_rows, join_rows, pad_arrays
+from headrace.frameworks.numpy_arrays import (
+    PLAIN_TYPES,
+    NumpyArrays,
+    NumpyRandom,
+    draw_weighted,
+    gather_rows,
+    join_rows,
+    pad_arrays,
+    rebuild_array,
+    reduce_array,
+)
 
 
 def test_rows_are_joined_if_shape_and_type_agree():
@@ -93,3 +105,141 @@ def test_a_gathered_row_follows_changes_of_the_source():
     gather = gather_rows(source)
     source[1] = 5
     assert gather(np.array([1])).tolist() == [5]
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN_TYPES))
+def test_plain_arrays_are_their_buffer(kind):
+    array = np.arange(6).astype(kind).reshape(2, 3)
+    function, (buffer, char, shape) = reduce_array(array)
+    assert function is rebuild_array
+    assert isinstance(buffer, pickle.PickleBuffer)
+    back = rebuild_array(buffer, char, shape)
+    assert back.dtype == array.dtype
+    assert np.shares_memory(back, array)
+    assert (back == array).all()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3).T,
+        np.arange(6)[::2],
+        np.arange(6, dtype=">i4"),
+        np.array(["a", "bc"]),
+        np.array([None, 1], object),
+        np.zeros(2, [("x", "i4")]),
+        np.arange(3, dtype=np.longdouble),
+        np.array(["2001-01-01"], "M8[D]"),
+    ],
+)
+def test_all_others_go_numpys_own_way(array):
+    assert reduce_array(array)[0] is not rebuild_array
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
+def test_shapes_without_extent(shape):
+    array = np.ones(shape)
+    function, arguments = reduce_array(array)
+    back = function(*arguments)
+    assert back.shape == shape
+    assert (back == array).all()
+
+
+GENERATORS = [lambda: np.random.default_rng(4), lambda: np.random.RandomState(4), lambda: np.random.seed(4)]
+
+
+@pytest.mark.parametrize("make", GENERATORS, ids=["Generator", "RandomState", "global"])
+def test_every_generator_is_repeatable_and_moves_on(make):
+    def draw_all():
+        source = NumpyRandom(make())
+        return [
+            source.draw_seed(),
+            source.permutation(20).tolist(),
+            source.permutation(20).tolist(),
+            source.integers(1000, 5).tolist(),
+            source.integers(1000, 5).tolist(),
+            source.weighted(np.ones(50), 5, True).tolist(),
+        ]
+
+    first = draw_all()
+    assert draw_all() == first
+    assert first[1] != first[2]
+    assert first[3] != first[4]
+
+
+@pytest.mark.parametrize("make", GENERATORS, ids=["Generator", "RandomState", "global"])
+def test_seeds_use_all_63_bits(make):
+    source = NumpyRandom(make())
+    seeds = [source.draw_seed() for _ in range(100)]
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert len(set(seeds)) == 100
+    assert max(seeds) > 2**62
+
+
+def test_a_fresh_source_takes_one_draw_and_then_leaves_the_generator_alone():
+    one, other = np.random.default_rng(1), np.random.default_rng(1)
+    fresh = NumpyRandom(one).fresh()
+    NumpyRandom(other).draw_seed()
+    fresh.permutation(100)
+    assert one.bit_generator.state == other.bit_generator.state
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ([1.0, -1.0], "not negative"),
+        ([1.0, np.nan], "finite"),
+        ([1.0, np.inf], "finite"),
+        ([0.0, 0.0], "must not all be zero"),
+    ],
+)
+@pytest.mark.parametrize("replacement", [True, False])
+def test_wrong_weights_are_refused(weights, words, replacement):
+    with pytest.raises(RuntimeError, match=words):
+        draw_weighted(rng(), np.array(weights), 1, replacement)
+
+
+def test_too_many_draws_without_replacement_are_refused():
+    with pytest.raises(RuntimeError, match="Cannot draw 3 samples without replacement from 2 that have a weight"):
+        draw_weighted(rng(), np.array([1.0, 0.0, 1.0]), 3, False)
+
+
+def test_weightless_samples_are_never_drawn():
+    weights = np.array([0.0, 1e-12, 0.0, 1.0, 0.0])
+    for replacement, size in ((True, 10_000), (False, 2)):
+        assert set(draw_weighted(rng(), weights, size, replacement).tolist()) <= {1, 3}
+
+
+class Always:
+    """A generator that always draws the same number."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def random(self, size):
+        return np.full(size, self.number)
+
+
+def test_both_ends_of_the_draw_stay_within_the_weights():
+    weights = np.array([0.0, 0.25, 0.25, 0.0])
+    assert draw_weighted(Always(0.0), weights, 1, True).tolist() == [1]
+    assert draw_weighted(Always(0.5), weights, 1, True).tolist() == [2]
+    assert draw_weighted(Always(np.nextafter(1, 0)), weights, 1, True).tolist() == [2]
+    smallest = np.array([5e-324, 0.0])  # times 0.9 is itself again
+    assert draw_weighted(Always(0.9), smallest, 1, True).tolist() == [0]
+
+
+def test_weights_whose_sum_overflows_are_still_drawn_alike():
+    draws = draw_weighted(rng(), np.full(4, 1e308), 4000, True)
+    assert np.allclose(np.bincount(draws, minlength=4) / 4000, 0.25, atol=0.05)
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_the_first_draw_follows_the_weights_on_any_scale(replacement):
+    weights, generator = np.array([1.0, 2.0, 1.0]) * 1e-300, rng()
+    first = [int(draw_weighted(generator, weights, 1, replacement)[0]) for _ in range(4000)]
+    assert np.allclose(np.bincount(first) / 4000, [0.25, 0.5, 0.25], atol=0.035)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.bench import bench
-from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
 from headrace.cli.inspect import inspect
-from headrace.cli.printing import out
+from headrace.cli.output import out
 from headrace.cli.run import run
+from headrace.cli.torch_bench import bench
+from headrace.cli.torch_demo import demo
 from headrace.cli.tune import tune
 
 app = typer.Typer(

@@ -11,10 +11,9 @@ from rich.pretty import Pretty
 from rich.table import Table
 
 from headrace.base.errors import InspectError, MissingExtraError
-from headrace.cli.printing import fail, out
-from headrace.inspecting import Inspection
+from headrace.cli.output import fail, out
+from headrace.inspecting import Inspection, printable, show_size
 from headrace.inspecting import inspect as look_into
-from headrace.inspecting.inspection import printable, show_size
 
 _MOST_FILES = 10
 _UNREADABLE = 1
@@ -31,7 +30,7 @@ def inspect(
     encoding: Annotated[str | None, typer.Option(help="Of text, csv, tsv and jsonl; utf-8 if not given.")] = None,
     query: Annotated[str | None, typer.Option(help="Of a database that has more than one table.")] = None,
     samples: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 3,
-    most_rows: Annotated[int, typer.Option(min=0, help="Count so many rows at most; reckon the rest.")] = 1_000_000,
+    most_rows: Annotated[int, typer.Option(min=0, help="Count at most this many rows; estimate the rest.")] = 1_000_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
     """Look into data: format, columns and their types, files, blocks, number of rows, bad records, a few samples.

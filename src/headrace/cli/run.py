@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace.base.optional import is_installed
-from headrace.cli.printing import fail
+from headrace.cli.output import fail
 from headrace.cli.session import Settings
 
 _HOOK = Path(__file__).parent / "hook"
@@ -28,7 +28,7 @@ def run(
     """Run an unmodified PyTorch script, with its DataLoaders served by headrace.
 
     Batches, random numbers, exit code and tracebacks are those of `python SCRIPT`. Whatever headrace cannot load as
-    torch would is left to torch, and told in one line. Processes that the script starts are served too.
+    torch would is left to torch, with a line on stderr. Processes that the script starts are served too.
 
     For example:
 

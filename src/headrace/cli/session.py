@@ -15,7 +15,7 @@ from headrace.base.after_import import after_import
 from headrace.base.world import get_worker_info
 from headrace.insight.report import Report
 from headrace.order.shard import resolve_shard
-from headrace.serving import Place, Served, Service
+from headrace.torch_patch import ScriptLine, Served, TorchPatch
 
 _VARIABLE = "HEADRACE_RUN"
 _BEFORE_OTHERS = 100  # multiprocessing ends what has the highest number first
@@ -35,7 +35,7 @@ class Settings:
     timeline: str | None
 
     def as_environment(self) -> dict[str, str]:
-        """What all processes of the script are told."""
+        """The environment that hands these settings to all processes of the script."""
         return {_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
@@ -46,7 +46,7 @@ class Settings:
 def begin() -> None:
     """Serve torch in this process from now on."""
     session = Session(Settings.of_environment())
-    service = Service(session.tell, session.note)
+    service = TorchPatch(session.tell, session.note)
 
     def install(module: Any) -> None:
         service.install(module)
@@ -55,7 +55,7 @@ def begin() -> None:
 
 
 @dataclass
-class _Told:
+class _Reports:
     """The loaders of one place: how many they were, and the report of the one that took longest."""
 
     count: int = 0
@@ -81,11 +81,11 @@ class Session:
         self._pid = os.getpid()
         self._rank = 0
         self._open: dict[int, Served] = {}
-        self._told: dict[Place, _Told] = {}  # in the order in which they came
+        self._reports: dict[ScriptLine, _Reports] = {}  # in the order in which they came
         Finalize(None, self.end, exitpriority=_BEFORE_OTHERS)
 
     def tell(self, line: str) -> None:
-        """Say something to the user, not to whoever reads what the script prints."""
+        """Print to stderr, apart from what the script prints."""
         print(f"headrace: {line}", file=sys.stderr, flush=True)
 
     def note(self, loader: Any, served: Served) -> None:
@@ -96,7 +96,7 @@ class Session:
             self._begin()
         shard = resolve_shard("auto", "drop")
         self._rank = 0 if shard is None else shard.rank
-        self._told.setdefault(served.place, _Told())
+        self._reports.setdefault(served.place, _Reports())
         self._open[id(served)] = served
         weakref.finalize(loader, self._close, id(served)).atexit = False
 
@@ -105,7 +105,7 @@ class Session:
         if os.getpid() != self._pid or key not in self._open:
             return  # a loader of the process that this one was forked from, or one that was reported already
         served = self._open.pop(key)
-        told = self._told[served.place]
+        told = self._reports[served.place]
         told.add(served.loader.report())
         if self._settings.timeline is not None and told.count == 1:
             self._write_timeline(served, Path(self._settings.timeline))
@@ -117,10 +117,10 @@ class Session:
         except OSError as error:
             self.tell(f"the timeline {path} cannot be written: {error.strerror}.")
 
-    def _timeline_path(self, asked: Path, place: Place) -> Path:
+    def _timeline_path(self, asked: Path, place: ScriptLine) -> Path:
         """One file for each place and rank."""
         rank = f"-rank{self._rank}" if self._rank else ""
-        position = list(self._told).index(place)
+        position = list(self._reports).index(place)
         number = f"-{position + 1}" if position else ""
         return asked.with_name(f"{asked.stem}{rank}{number}{asked.suffix}")
 
@@ -130,13 +130,13 @@ class Session:
             return
         for key in list(self._open):
             self._close(key)
-        if not self._told and self._pid == self._settings.pid:
-            self._tell_of_nothing()
+        if not self._reports and self._pid == self._settings.pid:
+            self._print_that_nothing_loaded()
         if self._settings.report:
-            for place, told in self._told.items():
+            for place, told in self._reports.items():
                 self._print(place, told)
 
-    def _tell_of_nothing(self) -> None:
+    def _print_that_nothing_loaded(self) -> None:
         missing = ["nothing to report"] if self._settings.report else []
         if self._settings.timeline is not None:
             missing.append(f"no timeline written to {self._settings.timeline}")
@@ -146,7 +146,7 @@ class Session:
                 "have report() and timeline(path) for that."
             )
 
-    def _print(self, place: Place, told: _Told) -> None:
+    def _print(self, place: ScriptLine, told: _Reports) -> None:
         """All of it for the first rank; of the others, what matters."""
         more = f", the longest of {told.count} like it" if told.count > 1 else ""
         if told.longest is not None and self._rank:

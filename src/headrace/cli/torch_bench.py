@@ -1,21 +1,80 @@
-"""Measures headrace against torch: rates over a steady stretch, interleaved, by the wall clock."""
+"""`headrace bench`: headrace against torch on this machine, over typical datasets, interleaved, by the wall clock."""
 
 from __future__ import annotations
 
+import io
+import json
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from headrace.base.optional import import_extra
-from headrace.cli.torch_workloads import Workload, workloads
+import numpy as np
+import typer
+from rich.table import Table
+
+from headrace.base.optional import is_installed
+from headrace.cli.output import advance, fail, out, plot_ratios, progress_bar, text_bars
 from headrace.loader import DataLoader
 
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = import_extra("torch", "torch", "headrace bench")
+
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of some minutes, and rougher.")] = False,
+    plot: Annotated[Path, typer.Option(metavar="FILE", help="Where the plot goes.")] = Path("headrace-bench.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, and draw no plot.")] = False,
+) -> None:
+    """Measure headrace against torch on this machine: a table, and a plot.
+
+    The same dataset, arguments and samples for both, one after the other in each of several rounds; rates are
+    medians. The plot is a picture if matplotlib is installed, else bars of text.
+
+    Example: `headrace bench --quick`
+    """
+    if not is_installed("torch"):
+        fail("there is nothing to compare with: torch is not installed. Run: pip install 'headrace[torch]'")
+    if not plot.resolve().parent.is_dir():
+        fail(f"--plot needs a folder that exists, got {plot}.")
+    results = _measure(quick)
+    if as_json:
+        out.print_json(json.dumps([vars(result) for result in results]))
+        return
+    _print_table(results)
+    labels = [f"{result.workload}, {result.workers} workers" for result in results]
+    ratios = [result.ratio for result in results]
+    if is_installed("matplotlib"):
+        plot_ratios(labels, ratios, plot)
+        out.print(f"The plot is in {plot}.", highlight=False)
+    else:
+        out.print(text_bars(labels, ratios), highlight=False)
+
+
+def _measure(quick: bool) -> list[Result]:
+    with progress_bar() as progress:
+        task = progress.add_task("", total=1.0)
+        advance(progress, task, "Importing torch", 0)
+
+        def tell(what: str, share: float) -> None:
+            advance(progress, task, what, share)
+
+        with one_thread():
+            return list(measure(QUICK if quick else THOROUGH, tell))
+
+
+def _print_table(results: list[Result]) -> None:
+    table = Table("", "workers", "torch", "headrace", "x", title="Samples per second", header_style="bold")
+    for result in results:
+        table.add_row(
+            result.workload,
+            str(result.workers),
+            f"{result.torch:,.0f}",
+            f"{result.headrace:,.0f}",
+            f"[{'green' if result.ratio >= 1 else 'red'}]{result.ratio:.2f}[/]",
+        )
+    out.print(table)
+
 
 _WARM_BATCHES = 4
 _WORKERS = (0, 2)
@@ -23,7 +82,7 @@ _WORKERS = (0, 2)
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: so many rounds, in each of which every contestant runs for so many seconds."""
+    """How much is measured: the number of rounds, and how long each contestant runs in one."""
 
     rounds: int
     seconds: float
@@ -61,6 +120,8 @@ def measure(effort: Effort, tell: Callable[[str, float], None]) -> Iterator[Resu
 
 
 def _compare(workload: Workload, workers: int, effort: Effort) -> Result:
+    import torch
+
     dataset = workload.make()
     options: dict[str, Any] = {
         "batch_size": workload.batch_size,
@@ -87,3 +148,87 @@ def _rate(loader: Any, workload: Workload, seconds: float) -> float:
             batches = iter(loader)
         n += 1
     return n * workload.batch_size / elapsed
+
+
+_ENDLESS = 2**20
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One dataset, and how it is cut into batches."""
+
+    name: str
+    make: Callable[[], Any]
+    batch_size: int
+    shuffle: bool = False
+
+
+class Made:
+    """An endless dataset, whose samples are made by a function of their number."""
+
+    def __init__(self, make_sample: Callable[[int], Any]) -> None:
+        self._make_sample = make_sample
+
+    def __len__(self) -> int:
+        return _ENDLESS
+
+    def __getitem__(self, index: int) -> Any:
+        return self._make_sample(index)
+
+
+def workloads() -> Iterator[Workload]:
+    """All that can be run here."""
+    yield Workload("arrays in memory, shuffled", _arrays, 256, shuffle=True)
+    yield Workload("images, 3x224x224 float32", _images, 32)
+    yield Workload("dicts of 20 small arrays", _fields, 64)
+    yield Workload("lines of text", _lines, 256)
+    if is_installed("PIL"):
+        yield Workload("JPEGs, decoded by Pillow", _photographs, 32)
+
+
+def _arrays() -> Any:
+    import torch
+
+    return torch.utils.data.TensorDataset(torch.rand(2**18, 16), torch.arange(2**18))
+
+
+def _images() -> Any:
+    image = np.random.default_rng(_SEED).random((3, 224, 224), dtype=np.float32)
+    return Made(lambda index: image.copy())
+
+
+def _fields() -> Any:
+    rows = np.random.default_rng(_SEED).random((20, 8), dtype=np.float32)
+    return Made(lambda index: {f"field {i}": row.copy() for i, row in enumerate(rows)})
+
+
+def _lines() -> Any:
+    return Made(lambda index: f"{index}: the quick brown fox jumps over the lazy dog, and does it again and again")
+
+
+def _photographs() -> Any:
+    from PIL import Image
+
+    noise = np.random.default_rng(_SEED).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).resize((256, 256)).save(file, "JPEG")
+    packed = file.getvalue()
+
+    def decode(index: int) -> Any:
+        return np.array(Image.open(io.BytesIO(packed)).convert("RGB").resize((224, 224)))
+
+    return Made(decode)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: the others would take turns with the loader's workers, spinning while they wait."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

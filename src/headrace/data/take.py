@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 from headrace.base.containers import map_leaves
 from headrace.base.indices import Indices, as_index_array
-from headrace.base.overrides import stands_in
-from headrace.data.combine import known_kind
-from headrace.data.dataset import Dataset
+from headrace.base.user_classes import stands_in
+from headrace.data.dataset import Dataset, known_kind
 from headrace.frameworks.framework import Framework, gather_of
 
 Take: TypeAlias = Callable[[Indices], Any]

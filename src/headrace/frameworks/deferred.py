@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.containers import map_leaves
-from headrace.frameworks.array_transport import PLAIN_TYPES
 from headrace.frameworks.framework import Allocate, Array, Framework, framework_of, tensor_type
-from headrace.frameworks.numpy_arrays import NumpyArrays, join_rows, pad_arrays
+from headrace.frameworks.numpy_arrays import PLAIN_TYPES, NumpyArrays, join_rows, pad_arrays
 
 _SMALL_BATCH = 2**17  # bytes
 _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
@@ -60,7 +59,7 @@ def make_tensor_of(array: Array) -> Any:
     """The tensor over an array, in the loader's process."""
     global _from_numpy
     if _from_numpy is None:
-        from headrace.frameworks.torch_transport import from_numpy
+        from headrace.frameworks.torch_tensors import from_numpy
 
         _from_numpy = from_numpy
     return _from_numpy(array)
@@ -86,7 +85,7 @@ def immediate_framework(output: str, allocate: Allocate) -> Framework:
     """The framework for workers whose batches are seen by a user's functions, as what they are to be."""
     if output != "torch":
         return framework_of(output, allocate)
-    from headrace.frameworks.torch_transport import ContiguousTensors
+    from headrace.frameworks.torch_tensors import ContiguousTensors
 
     return ContiguousTensors(allocate)
 

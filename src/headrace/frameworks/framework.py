@@ -139,11 +139,11 @@ def random_source(generator: Any, library: str = "auto") -> RandomSource:
     else:
         source = type(generator).__module__.partition(".")[0]
     if source == "torch":
-        from headrace.frameworks.torch_random import TorchRandom
+        from headrace.frameworks.torch_sampling import TorchRandom
 
         return TorchRandom(generator)
     if generator is None or isinstance(generator, (np.random.Generator, np.random.RandomState)):
-        from headrace.frameworks.numpy_random import NumpyRandom
+        from headrace.frameworks.numpy_arrays import NumpyRandom
 
         return NumpyRandom(generator)
     raise TypeError(f"generator must be a torch.Generator or a numpy.random.Generator, got {generator!r}.")

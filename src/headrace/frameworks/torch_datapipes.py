@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
-from headrace.frameworks.torch_random import TorchRandom
+from headrace.frameworks.torch_sampling import TorchRandom
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ def begin_epoch(
 
     Args:
         shard: give this rank its share here; else the workers' `sharding_init` does.
-        seed: known already, where an epoch goes on.
+        seed: already known when an epoch resumes.
     """
     if isinstance(datapipe, torch.utils.data.IterDataPipe):
         seed = _draw_shared_seed(generator) if seed is None else seed

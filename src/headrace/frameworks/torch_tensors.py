@@ -1,4 +1,4 @@
-"""Batches as torch tensors, with the results of `torch.utils.data.default_collate`, and page-locked memory."""
+"""Batches as torch tensors, with the results of `torch.utils.data.default_collate`; page-locked, or sent as arrays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.base.containers import map_leaves
-from headrace.base.errors import CollateError, CollateTypeError
+from headrace.base.errors import CollateError, CollateTypeError, warn_user
 from headrace.base.optional import import_extra
-from headrace.base.warning import warn_user
 from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
 from headrace.frameworks.numpy_arrays import (
     check_equal_shapes,
@@ -39,7 +38,7 @@ class TorchTensors:
 
     def __init__(self, allocate: Allocate = empty_aligned) -> None:
         self.allocate = allocate
-        self._on_host = torch.empty(0).is_cpu  # the default device; `get_default_device` is slow to tell
+        self._on_host = torch.empty(0).is_cpu  # the default device; `get_default_device` is slow
 
     def wrap(self, array: Array) -> Any:
         return torch.from_numpy(array) if self._on_host else torch.as_tensor(array)  # on the default device
@@ -107,7 +106,7 @@ _PYTHON_DTYPES: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, f
 
 
 def _about(values: Sequence[Any], error: Exception) -> CollateError | CollateTypeError:
-    """Torch's error, told of the value that it is about, in a type that containers can add their key to."""
+    """Torch's error about a value, as a type to which containers can add their key."""
     kind = CollateTypeError if isinstance(error, TypeError) else CollateError
     return kind(odd_one_out(values, error))
 
@@ -201,3 +200,57 @@ def pin(batch: Any) -> Any:
         return value.pin_memory() if pinnable(value) else value
 
     return map_leaves(pin_one, batch, is_leaf=pinnable)
+
+
+_WIDEST = 4  # memory between the elements is sent too, up to this many times their own
+
+
+class ContiguousTensors(TorchTensors):
+    """Stacks as torch does in workers, whose batches are contiguous whatever the layout of the samples."""
+
+    def stack(self, samples: Sequence[Any]) -> Any:
+        return map_leaves(lambda tensor: tensor.contiguous(), super().stack(samples))
+
+
+def reduce_tensor(tensor: torch.Tensor) -> Any:
+    """How to pickle a tensor: values, type, shape and strides are kept; memory that tensors share is not."""
+    if is_plain(tensor) and tensor.is_contiguous():
+        return from_numpy, (tensor.numpy(),)
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        return tensor.__reduce_ex__(5)
+    if (tensor.requires_grad and not tensor.is_leaf) or tensor.is_conj() or tensor.is_neg():
+        return tensor.__reduce_ex__(5)
+    values = tensor.detach()
+    if values.dtype not in NUMPY_DTYPES and values.dtype.itemsize not in SAME_SIZE_INTEGERS:
+        return tensor.__reduce_ex__(5)
+    span = (
+        0 if values.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(values.shape, values.stride(), strict=True))
+    )
+    if span > _WIDEST * values.numel():
+        values = values.contiguous()
+        span = values.numel()
+    memory = values.as_strided((span,), (1,))
+    if values.dtype not in NUMPY_DTYPES:
+        memory = memory.view(SAME_SIZE_INTEGERS[values.dtype.itemsize])  # the same bits
+    return rebuild_tensor, (
+        memory.numpy(),
+        values.dtype,
+        tuple(values.shape),
+        values.stride(),
+        tensor.requires_grad,
+    )
+
+
+def from_numpy(array: Array) -> torch.Tensor:
+    """The tensor over the array; over a copy if torch could not write to it."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def rebuild_tensor(
+    memory: Array, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool
+) -> torch.Tensor:
+    """See `reduce_tensor`."""
+    flat = from_numpy(memory)
+    if flat.dtype != dtype:
+        flat = flat.view(dtype)
+    return flat.as_strided(shape, strides).requires_grad_(requires_grad)

@@ -1,6 +1,6 @@
 """Messages between the loader and one worker, over a socket. The loader's side never blocks.
 
-Longer ones from the worker lie in a ring in shared memory, as long as there is room, and the socket tells where.
+Longer ones from the worker lie in a ring in shared memory, as long as there is room, and the socket says where.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from socket import SHUT_RD, socket
 
-from headrace.transport.ring import Buffer, RingReader, RingWriter
+from headrace.transport.shared_memory import Buffer, RingReader, RingWriter
 
 _LENGTH = struct.Struct("<Q")
 _IN_RING = 1 << 63  # is added to the length of a message that lies there
@@ -100,7 +100,7 @@ class LoaderChannel:
             except BlockingIOError:
                 return
             except OSError:
-                self._unsent.clear()  # the worker is gone, which its end tells
+                self._unsent.clear()  # the worker is gone, which its sentinel reports
                 return
             while sent:
                 part = self._unsent.popleft()

@@ -37,7 +37,7 @@ class Machine:
 
 
 def this_machine(root: Path = Path("/")) -> Machine:
-    """Read the limits; those that the system does not tell are None."""
+    """Read the limits; those that the system does not report are None."""
     groups = list(_groups(root))
     limits = [limit for group in groups if (limit := _number(group, "memory.max", "memory.limit_in_bytes"))]
     memory_limit = min(limits, default=None)
@@ -56,9 +56,9 @@ def _affinity() -> int:
 
 
 def _ranks() -> int:
-    """As torchrun and its kin tell them."""
-    told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(told)) if told.isdecimal() else 1
+    """As torchrun and similar launchers set them."""
+    size = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(size)) if size.isdecimal() else 1
 
 
 def _groups(root: Path) -> Iterator[Path]:

@@ -1,12 +1,12 @@
-"""`headrace.tune`: measures the stages, tries candidates, and says which DataLoader to write."""
+"""`headrace.tune`: measures the stages, tries kinds and numbers of workers, and says which DataLoader to write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,15 +15,95 @@ from headrace.data.dataset import is_iterable_dataset
 from headrace.frameworks.framework import framework_of, resolve_output
 from headrace.loader import DataLoader
 from headrace.streams.stream import Stream
-from headrace.tuning.choice import reckon_prefetch, reckon_workers
+from headrace.tuning.auto import StageProbe, Stages, estimate_prefetch, estimate_workers, measure_stages, some_keys
 from headrace.tuning.machine import Machine, this_machine
-from headrace.tuning.stages import Question, Stages, measure_stages, some_keys
-from headrace.tuning.trials import Candidate, Course, Trial, try_out
 
+Engine: TypeAlias = Literal["inline", "threads", "processes"]
+_SINGULAR = {"threads": "thread", "processes": "process"}
 _STAGES_SHARE = 0.2
 _ALIKE = 1.1
 """A candidate that is slower by less than that is as good, and better if it takes less."""
 _ORDER = ("inline", "threads", "processes")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Who could load."""
+
+    engine: Engine
+    workers: int
+
+    def __str__(self) -> str:
+        if self.workers == 0:
+            return "in this process"
+        return f"1 {_SINGULAR[self.engine]}" if self.workers == 1 else f"{self.workers} {self.engine}"
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a DataLoader."""
+        if self.workers == 0:
+            return {"num_workers": 0}
+        return {"num_workers": self.workers} | ({"engine": "threads"} if self.engine == "threads" else {})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one candidate did.
+
+    Attributes:
+        first_s: until the first batch, the start of the workers included.
+        samples_per_s: afterwards.
+    """
+
+    candidate: Candidate
+    first_s: float
+    samples_per_s: float
+
+    def step_s(self, batch_size: int, model_s: float) -> float:
+        """How long a step of the training takes: without workers, the model waits for each batch to be made."""
+        load_s = batch_size / self.samples_per_s
+        return model_s + load_s if self.candidate.workers == 0 else max(model_s, load_s)
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What all candidates load: the same samples in the same order."""
+
+    dataset: Any
+    batch_size: int | None
+    options: dict[str, Any]
+
+    def loader(self, candidate: Candidate) -> DataLoader[Any]:
+        arguments = {**self.options, **candidate.arguments(), "persistent_workers": candidate.workers > 0}
+        return DataLoader(self.dataset, batch_size=self.batch_size, seed=0, **arguments)
+
+
+def try_out(candidate: Candidate, setup: TrialSetup, seconds: float) -> Trial:
+    """Load for this many seconds, over as many epochs as it takes; at least two batches.
+
+    Raises:
+        Exception: whatever loading raises.
+    """
+    started = perf_counter()
+    with setup.loader(candidate) as loader, closing(_endless(loader)) as batches:
+        next(batches)
+        first_s = perf_counter() - started
+        n, began = 0, perf_counter()
+        while n == 0 or perf_counter() - started < seconds:
+            next(batches)
+            n += 1
+        elapsed = perf_counter() - began
+    return Trial(candidate, first_s, n * (setup.batch_size or 1) / elapsed)
+
+
+def _endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
+    """Epoch after epoch."""
+    is_empty = True
+    while True:
+        for batch in loader:
+            is_empty = False
+            yield batch
+        if is_empty:
+            raise ValueError("The dataset is empty: there is nothing to try.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +184,7 @@ def tune(
         step_time: what the model takes for a step, in seconds: loading need not be quicker than that.
         seconds: to spend, about; a sample that takes long is waited for.
         collate_fn: makes a batch of samples; by default the loader's.
-        tell: is called with what is tried next, and how much of the time has passed, from 0 to 1.
+        tell: called with the next trial and the share of the time that has passed, from 0 to 1.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or the dataset is empty, or has no length.
@@ -127,25 +207,25 @@ def tune(
     each = max(deadline - perf_counter(), 0.0) / len(candidates)
     # Slow samples in smaller batches, so that there are enough of them to count.
     size = None if batch_size is None else max(1, min(batch_size, int(each / 8 / max(stages.fetch_s, 1e-9))))
-    course = Course(dataset, size, {"collate_fn": collate_fn, **options})
+    setup = TrialSetup(dataset, size, {"collate_fn": collate_fn, **options})
     trials: list[Trial] = []
     for candidate in candidates:
         if trials and perf_counter() > deadline:
             remarks.append(f"Not tried, for want of time: {candidate}.")
         else:
             tell(str(candidate), 1 - (deadline - perf_counter()) / seconds)
-            trials.append(try_out(candidate, course, each))
+            trials.append(try_out(candidate, setup, each))
     best = choose(trials, stages.batch_size, step_time)
-    prefetch = reckon_prefetch(stages, machine, best.candidate.workers)
+    prefetch = estimate_prefetch(stages, machine, best.candidate.workers)
     return Tuning(stages, machine, tuple(trials), best, batch_size, prefetch, step_time, tuple(remarks))
 
 
 def _measure(dataset: Any, batch_size: int | None, collate_fn: Any, seconds: float) -> Stages:
     patience_s = 5 + 10 * seconds  # on a busy machine, a worker may take a while to start
-    question = Question(
+    probe = StageProbe(
         dataset, some_keys(dataset), batch_size, collate_fn, "auto", seconds, patience_s, make_loader=DataLoader
     )
-    stages = measure_stages(question)
+    stages = measure_stages(probe)
     if stages is None:
         raise ValueError(f"A few samples take longer than {patience_s:.0f} s. Give more seconds to measure.")
     return replace(stages, transport_s=_transport_s(stages, seconds / 4))
@@ -185,7 +265,7 @@ def _taken_apart(data: Any, batch_size: int | None, collate_fn: Any) -> tuple[An
 
 def _candidates(dataset: Any, stages: Stages, machine: Machine, step_s: float) -> tuple[list[Candidate], list[str]]:
     """Whom to try, the likeliest first, and why others are not."""
-    likely, remarks = reckon_workers(stages, machine, step_s), []
+    likely, remarks = estimate_workers(stages, machine, step_s), []
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64) if n < machine.cores] + [machine.cores]
     if is_iterable_dataset(dataset) and not isinstance(dataset, Stream):
         counts = [1]
@@ -203,7 +283,7 @@ def _transport_s(stages: Stages, seconds: float) -> float | None:
     """What it takes to bring a batch of that size from a worker, that has it ready."""
     ready = _Ready(np.zeros(max(stages.batch_bytes, 8), np.uint8))
     with suppress(WorkerError):
-        trial = try_out(Candidate("processes", 1), Course(ready, None, {"output": "numpy"}), seconds)
+        trial = try_out(Candidate("processes", 1), TrialSetup(ready, None, {"output": "numpy"}), seconds)
         return 1 / trial.samples_per_s
     return None
 

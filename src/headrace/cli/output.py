@@ -1,13 +1,44 @@
-"""The pictures that commands draw, with matplotlib; and bars of text where it is not installed."""
+"""What commands print and draw: results on stdout, everything else on stderr, errors in one line, plots in files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.base.optional import import_extra
+
+out = Console()
+err = Console(stderr=True)
+
+WRONG_INPUT = 2
+
+
+def fail(reason: str, code: int = WRONG_INPUT) -> NoReturn:
+    """End the command with one line on stderr.
+
+    Raises:
+        Exit: always.
+    """
+    err.print(f"headrace: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr, gone when it is done. Only `advance` draws it, no thread: threads do not survive a fork."""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=err, transient=True, auto_refresh=False)
+
+
+def advance(progress: Progress, task: TaskID, what: str, done: float) -> None:
+    """Draw how far a task of a bar has come."""
+    progress.update(task, description=what, completed=done, refresh=True)
+
 
 _BAR_WIDTH = 40
 _BLUE, _GREY = "#2a78b8", "#444444"

@@ -1,11 +1,13 @@
-"""Any object there and back: equal, of the same type, and large memory not copied on the way."""
+"""Any object and any task there and back: equal, of the same type, and large memory not copied on the way."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import threading
+from array import array
 from collections import OrderedDict, namedtuple
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +16,162 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from headrace.transport import pickling
-from headrace.transport.arena import WORTH_SHARING
-from headrace.transport.pickling import BATCH, encode, read_header, seal
+from headrace.base.lazy_column import Columns, LazyColumn, materialize
+from headrace.base.messages import BeginEpoch, PackedIndices, Place, PlacedKeys, Pull, Stop, Task
+from headrace.transport import encoding
+from headrace.transport.encoding import (
+    BATCH,
+    PackedBytes,
+    encode,
+    pack_lists,
+    pack_message,
+    pack_pulls,
+    read_header,
+    seal,
+    unpack_messages,
+)
+from headrace.transport.shared_memory import WORTH_SHARING
 from tests.needs import HAS_TORCH, needs_torch
-from tests.transport.test_arena import Pair, is_leased
+from tests.transport.test_shared_memory import Pair, is_leased
+
+
+@pytest.mark.parametrize("out_of_band", [False, True])
+@pytest.mark.parametrize("values", [[b"one", b"", b"two" * 100], [b"three"]])
+def test_they_arrive_as_a_list(values, out_of_band):
+    packed = PackedBytes(array("Q", map(len, values)).tobytes(), b"".join(values))
+    buffers = []
+    stream = pickle.dumps(packed, 5, buffer_callback=buffers.append if out_of_band else None)
+    assert pickle.loads(stream, buffers=buffers) == values
+
+
+def through(batch):
+    """The batch after packing, pickling and unpickling."""
+    return pickle.loads(pickle.dumps(pack_lists(batch, np.empty), 5))
+
+
+def through_arena(batch, pair):
+    message = memoryview(b"".join(encode(7, BATCH, pack_lists(batch, pair.worker.allocate), pair.worker)))
+    return seal(read_header(message), message, pair.loader)()
+
+
+@contextmanager
+def a_pair():
+    pair = Pair()
+    yield pair
+    os.close(pair.fd)
+    vars(pair).clear()
+
+
+def is_packed(batch):
+    return pack_lists(batch, np.empty) is not batch
+
+
+strings = st.text(st.characters(), max_size=50)  # surrogates included
+items = st.lists(st.one_of(strings, st.binary(max_size=2000)), min_size=14, max_size=40)
+fields = st.one_of(
+    st.lists(strings, max_size=40), st.lists(st.binary(max_size=2000), max_size=40), items, st.integers(), strings
+)
+named = st.dictionaries(strings, fields, max_size=3)
+batches = st.one_of(fields, st.lists(fields), named, st.tuples(fields, fields), st.lists(named, max_size=4))
+
+
+@settings(deadline=None, max_examples=200)
+@given(batches)
+def test_any_batch_arrives_equal(batch):
+    before = pickle.dumps(batch)
+    assert through(batch) == batch
+    assert type(through(batch)) is type(batch)
+    assert pickle.dumps(batch) == before
+
+
+@settings(deadline=None, max_examples=30)
+@given(batches)
+def test_any_batch_arrives_equal_through_shared_memory(batch):
+    with a_pair() as pair:
+        assert through_arena(batch, pair) == batch
+
+
+@pytest.mark.parametrize("length", [0, 3, 511, 512, 5000])
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_lists_of_strings_and_bytes_are_packed(kind, length):
+    batch = ["x" * length if kind is str else bytes(length) for _ in range(20)]
+    assert is_packed(batch)
+    assert is_packed({"a": 1, "b": batch})
+    assert is_packed((1, batch))
+    assert is_packed([1, batch])
+    assert is_packed([{"a": batch}, {"a": batch}])
+
+
+def test_long_bytes_go_straight_to_shared_memory():
+    with a_pair() as pair:
+        batch = [bytes([i]) * (2000 + i) for i in range(256)]
+        message = encode(7, BATCH, pack_lists(batch, pair.worker.allocate), pair.worker)
+        assert len(b"".join(message)) < 4000
+        assert through_arena(batch, pair) == batch
+
+
+class Name(str):
+    """A subclass, which must stay one."""
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        ["a"] * 20 + [bytearray(b"b")],
+        ["a"] * 20 + [np.zeros(3)],
+        [b"a"] * 20 + [memoryview(b"b").tobytes(), bytearray(5)],
+        [Name("a")] * 20,
+        ["a"] * 20 + [Name("a")],
+        ["a"] * 20 + [b"a"],
+        ["a"] * 20 + ["", bytearray(b"b")],
+        ["a"] * 20 + ["", Name("a")],
+        ["a"] * 3,
+        [["a"], [b"a"]],
+        [["a"], ["b", Name("a")]],
+        [["a"], {"b": bytearray(b"c")}],
+        [["a"], np.array(["b"])],
+        [1, 2, 3] * 20,
+        [],
+        {},
+    ],
+    ids=repr,
+)
+def test_other_lists_are_left_alone(batch):
+    assert not is_packed(batch)
+
+
+def test_a_string_that_comes_often_is_sent_once():
+    text = "x" * 10**5
+    with a_pair() as pair:
+        message = encode(7, BATCH, pack_lists([text] * 100, pair.worker.allocate), pair.worker)
+        assert sum(len(part) for part in message) < 2 * 10**5
+        assert through_arena([text] * 100, pair) == [text] * 100
+
+
+class Fields(Columns):
+    """Columns by name."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def packed(self, pack):
+        return Fields(**{name: pack(column) for name, column in self.columns.items()})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[f"word {i}" for i in range(40)], [bytes(1000)] * 40, [b"x"] * 40, ["x", None] * 20, np.arange(3)],
+    ids=str,
+)
+def test_columns_are_unpacked_when_they_are_wanted(column):
+    before = list(column)
+    sent = through(Fields(column=column)).columns["column"]
+    assert len(sent) == len(before)
+    assert list(materialize(sent[2:30])) == before[2:30]
+    assert list(materialize(sent)) == before
+    is_packed = isinstance(column, list) and None not in column
+    assert isinstance(sent, LazyColumn) == is_packed
+
 
 if HAS_TORCH:
     import torch
@@ -129,12 +282,12 @@ def test_any_value(value):
 @given(value=VALUES)
 def test_any_value_with_all_its_memory_in_the_arena(value):
     pair = _shared_pair()
-    worth = pickling.WORTH_SHARING
-    pickling.WORTH_SHARING = 1
+    worth = encoding.WORTH_SHARING
+    encoding.WORTH_SHARING = 1
     try:
         assert equal(there_and_back(value, pair), as_pickle_does(value))
     finally:
-        pickling.WORTH_SHARING = worth
+        encoding.WORTH_SHARING = worth
 
 
 _kept_pair = None
@@ -469,3 +622,86 @@ def test_a_block_that_is_worth_it_and_one_that_is_not(pair):
     below = np.zeros(WORTH_SHARING - 1000, np.uint8)
     assert is_leased(there_and_back(at_the_limit, pair), pair)
     assert not is_leased(there_and_back(below, pair), pair)
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+def as_task_bytes(message):
+    [unpacked] = unpack_messages(memoryview(pack_message(message)))
+    return unpacked
+
+
+def packed(values):
+    return PackedIndices(np.array(values, np.int64))
+
+
+def same(task, other):
+    """Named tuples of arrays do not compare."""
+    return repr(task) == repr(other) and type(task.keys) is type(other.keys)
+
+
+@given(indices=st.lists(NUMBERS), number=st.integers(0, 2**62), worker=st.integers(0, 1000))
+def test_packed_indices(indices, number, worker):
+    task = Task(number, packed(indices), worker)
+    assert same(as_task_bytes(task), task)
+    assert len(pack_message(task)) < 40 + 8 * len(indices)
+
+
+@given(indices=st.lists(NUMBERS), place=st.builds(Place, *[st.integers(0, 2**62)] * 3))
+def test_placed_packed_indices(indices, place):
+    task = Task(3, PlacedKeys(packed(indices), place), 1)
+    assert same(as_task_bytes(task), task)
+    assert len(pack_message(task)) < 60 + 8 * len(indices)
+
+
+def test_a_place_beyond_64_bits():
+    """A batch sampler's batches are 2**32 positions apart."""
+    task = Task(3, PlacedKeys(packed([1, 2]), Place(0, 2**63, 1)), 1)
+    assert same(as_task_bytes(task), task)
+
+
+@pytest.mark.parametrize("count", [None, 0, 1, 10**9])
+def test_pulls(count):
+    assert as_task_bytes(Task(5, Pull(count), 2)) == Task(5, Pull(count), 2)
+    placed = Task(5, PlacedKeys(Pull(count), Place(1, 0, 0)), 2)
+    assert as_task_bytes(placed) == placed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Task(0, [1, 2], 0),
+        Task(0, "a key", 3),
+        Task(0, PlacedKeys([("a", 1)], Place(0, 4, 2)), 0),
+        BeginEpoch(3, 7),
+        Stop(),
+    ],
+    ids=repr,
+)
+def test_everything_else_is_pickled(message):
+    assert as_task_bytes(message) == message
+
+
+def test_what_must_be_left_out_is_not_lost():
+    task = Task(0, packed([1, 2]), 0, leave_out=(1,))
+    assert as_task_bytes(task).leave_out == (1,)
+
+
+def test_keys_that_only_cloudpickle_can_send():
+    task = as_task_bytes(Task(0, [lambda: 3], 0))
+    assert task.keys[0]() == 3
+
+
+def test_indices_may_be_written_to():
+    as_task_bytes(Task(0, packed([1, 2]), 0)).keys.array[0] = 5
+    as_task_bytes(Task(0, PlacedKeys(packed([1, 2]), Place(0, 0, 1)), 0)).keys.keys.array[0] = 5
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=300), st.integers(0, 100), st.none() | st.integers(1, 999))
+def test_many_pulls_are_one_message(numbers, worker, count):
+    pull = Pull(count)
+    tasks = [Task(number, pull, worker) for number in numbers]
+    packed = pack_pulls(tasks)
+    assert unpack_messages(memoryview(packed)) == tasks
+    assert len(packed) < 40 + 8 * len(numbers)

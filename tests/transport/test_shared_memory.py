@@ -1,21 +1,241 @@
-"""The arena: no block is used again while anybody sees it, and all of them are used again afterwards."""
+"""Segments without a name, the ring of messages, and the arena, which reuses no block while anybody sees it."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import mmap
 import os
+import socket
 import sys
 import threading
+from array import array
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.transport import arena as arena_module
-from headrace.transport.arena import WORTH_SHARING, LoaderArena, WorkerArena
-from headrace.transport.segment import map_segment
+from headrace import DataLoader
+from headrace.transport import shared_memory
+from headrace.transport.channel import LoaderChannel, WorkerChannel
+from headrace.transport.shared_memory import (
+    WORTH_SHARING,
+    LoaderArena,
+    RingReader,
+    RingWriter,
+    WorkerArena,
+    create_segment,
+    is_backed_by_file,
+    map_segment,
+    preferred_size,
+)
+
+
+def test_the_memory_has_no_name_and_takes_no_space_until_it_is_written_to():
+    before = set(os.listdir("/dev/shm"))
+    fd, size = create_segment(4)
+    try:
+        assert size == preferred_size(4)
+        assert not is_backed_by_file(fd)
+        assert os.fstat(fd).st_blocks == 0
+        memory = map_segment(fd, size)
+        memory[size - 1] = 1
+        assert 0 < os.fstat(fd).st_blocks * 512 <= 2 * mmap.PAGESIZE
+        assert set(os.listdir("/dev/shm")) <= before
+        assert not os.get_inheritable(fd)
+    finally:
+        os.close(fd)
+
+
+def test_all_workers_together_get_half_of_the_memory():
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for workers in (1, 2, 7, 64):
+        size = preferred_size(workers)
+        assert size % mmap.PAGESIZE == 0
+        assert size >= 2**26
+        assert size * workers <= max(total // 2, 2**26 * workers)
+    assert preferred_size(10**6) == 2**26
+
+
+def test_where_the_memory_is_not_told_a_guess_is_made(monkeypatch):
+    def unknown(name):
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert preferred_size(1) == 2**32
+
+
+@pytest.fixture
+def no_memfd(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+
+
+def test_without_memfd_it_is_a_file_without_a_name(no_memfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(shared_memory, "_SHM", tmp_path)
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: 2**40)
+    fd, size = create_segment(2)
+    try:
+        assert size == preferred_size(2)
+        assert is_backed_by_file(fd)
+        assert list(tmp_path.iterdir()) == []
+        memory = map_segment(fd, size)
+        memory[100] = 9
+        assert os.pread(fd, 1, 100) == b"\t"
+    finally:
+        os.close(fd)
+
+
+def test_a_system_that_refuses_memfd_gets_a_file(monkeypatch, tmp_path):
+    def refuse(name, flags):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(shared_memory, "_SHM", tmp_path)
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: 2**40)
+    fd, _ = create_segment(1)
+    assert is_backed_by_file(fd)
+    os.close(fd)
+
+
+def test_no_descriptor_left_is_told_and_not_worked_around(monkeypatch):
+    def refuse(name, flags):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        create_segment(1)
+
+
+def test_little_space_is_told_with_numbers_and_respected(no_memfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(shared_memory, "_SHM", tmp_path)
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: 64 * 2**20 if folder == tmp_path else 10 * 2**20)
+    with pytest.warns(UserWarning, match=r"has 64 MB free.*has 10 MB free") as caught:
+        fd, size = create_segment(4)
+    os.close(fd)
+    text = str(caught[0].message)
+    assert size == 8 * 2**20
+    assert f"Each of 4 workers uses at most 8 MB of {tmp_path}" in text
+    assert "--shm-size" in text
+
+
+def test_a_folder_with_room_is_preferred_to_one_without(no_memfd, monkeypatch, tmp_path):
+    shm, other = tmp_path / "shm", tmp_path / "tmp"
+    shm.mkdir()
+    other.mkdir()
+    monkeypatch.setattr(shared_memory, "_SHM", shm)
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: 2**20 if folder == shm else 2**40)
+    fd, size = create_segment(1)
+    assert size == preferred_size(1)
+    assert Path(os.readlink(f"/proc/self/fd/{fd}")).parent == other
+    os.close(fd)
+
+
+def test_a_loader_works_without_memfd_and_with_far_too_little_space(no_memfd, monkeypatch, tmp_path):
+    """Batches of 4 MB, and room for 1 MB: they go through the socket."""
+    monkeypatch.setattr(shared_memory, "_SHM", tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: 4 * 2**20)
+    data = [np.full(2**19, i, np.float64) for i in range(6)]
+    loader = DataLoader(data, batch_size=1, num_workers=2, output="numpy", multiprocessing_context="fork")
+    with pytest.warns(UserWarning, match="little shared memory"):
+        batches = list(loader)
+    assert [set(batch.ravel().tolist()) for batch in batches] == [{i} for i in range(6)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def make_ring(size):
+    memory, taken = memoryview(bytearray(size)), memoryview(array("q", [0]))
+    return RingWriter(memory, taken), RingReader(memory, taken)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.one_of(st.integers(1, 40), st.none()), max_size=80), st.integers(1, 64))
+def test_messages_come_out_as_they_went_in(steps, size):
+    """Numbers are lengths of messages to put, None takes one."""
+    writer, reader = make_ring(size)
+    waiting = []
+    for number, step in enumerate(steps):
+        if step is None:
+            if waiting:
+                message, start = waiting.pop(0)
+                assert reader.take(start, len(message)) == message
+            continue
+        message = bytes([number % 256]) * step
+        start = writer.put([message[:3], message[3:]], step)
+        if start is None:
+            assert waiting or step > size, "an empty ring has room for all that fits into it"
+        else:
+            waiting.append((message, start))
+    for message, start in waiting:
+        assert reader.take(start, len(message)) == message
+
+
+def test_an_empty_ring_begins_where_the_cache_is_warm():
+    writer, reader = make_ring(100)
+    for _ in range(5):
+        assert writer.put([b"message"], 7) == 0
+        reader.take(0, 7)
+
+
+def test_a_full_ring_has_no_room_until_something_is_taken():
+    writer, reader = make_ring(100)
+    first, second = writer.put([bytes(40)], 40), writer.put([bytes(60)], 60)
+    assert (first, second) == (0, 40)
+    assert writer.put([b"x"], 1) is None
+    reader.take(first, 40)
+    assert writer.put([bytes(39)], 39) == 0
+    assert writer.put([b"x"], 1) is None, "else a full ring would look like an empty one"
+
+
+@pytest.fixture
+def ends():
+    writer, reader = make_ring(3000)
+    ours, theirs = socket.socketpair()
+    yield LoaderChannel(ours, reader), WorkerChannel(theirs.fileno(), writer)
+    ours.close()
+    theirs.close()
+
+
+def test_long_messages_pass_through_the_ring_and_keep_their_order(ends):
+    loader, worker = ends
+    sent = [b"a" * 2000, b"short", b"b" * 900, b"c" * 2500, b"d" * 600, b""]  # the third and fourth do not fit
+    for message in sent:
+        worker.send(message[:1], memoryview(message[1:]))
+    worker.send(b"last")
+    assert [bytes(message) for message in loader.messages(to_the_end=True)] == [*sent, b"last"]
+
+
+def test_messages_stay_as_they_are_while_the_ring_is_used_again(ends):
+    loader, worker = ends
+    kept = []
+    for i in range(20):
+        worker.send(bytes([i]) * 2000)
+        kept += loader.messages()
+    assert [bytes(message) for message in kept] == [bytes([i]) * 2000 for i in range(20)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5000), st.booleans()), max_size=30))
+def test_any_messages_in_any_mixture(messages):
+    """Lengths, and whether the loader looks after that."""
+    writer, reader = make_ring(4096)
+    ours, theirs = socket.socketpair()
+    loader, worker = LoaderChannel(ours, reader), WorkerChannel(theirs.fileno(), writer)
+    sent, received = [], []
+    for number, (length, looks) in enumerate(messages):
+        sent.append(bytes([number % 256]) * length)
+        worker.send(sent[-1])
+        if looks:
+            received += [bytes(message) for message in loader.messages(to_the_end=True)]
+    worker.send(b"end")
+    received += [bytes(message) for message in loader.messages(to_the_end=True)]
+    assert received == [*sent, b"end"]
+    ours.close()
+    theirs.close()
+
 
 BYTES = np.dtype(np.uint8)
 
@@ -197,8 +417,8 @@ def is_leased(view, pair):
 
 
 def test_beyond_the_number_of_leases_batches_are_copied(pair):
-    kept = [pair.ship(WORTH_SHARING, i % 256) for i in range(arena_module._MAX_LEASES + 20)]
-    assert sum(is_leased(view, pair) for view in kept) == arena_module._MAX_LEASES
+    kept = [pair.ship(WORTH_SHARING, i % 256) for i in range(shared_memory._MAX_LEASES + 20)]
+    assert sum(is_leased(view, pair) for view in kept) == shared_memory._MAX_LEASES
     assert [view[0] for view in kept] == [i % 256 for i in range(len(kept))]
 
 
@@ -370,9 +590,9 @@ def test_a_file_that_cannot_grow_has_no_room(tmp_path, monkeypatch):
 
 
 def test_the_table_of_states_fits_before_the_data():
-    layout = arena_module._BOARD_BYTES + arena_module._MAX_BLOCKS
-    assert layout <= arena_module._DATA_START
-    assert arena_module._DATA_START % mmap.PAGESIZE == 0
+    layout = shared_memory._BOARD_BYTES + shared_memory._MAX_BLOCKS
+    assert layout <= shared_memory._DATA_START
+    assert shared_memory._DATA_START % mmap.PAGESIZE == 0
 
 
 def test_a_mapping_outlives_its_descriptor():
@@ -387,8 +607,8 @@ def test_a_mapping_outlives_its_descriptor():
 def test_a_lease_may_end_after_the_module_has(pair, monkeypatch):
     """When Python ends, the names of a module may be gone before the last batch is."""
     view = pair.ship(100_000, 7)
-    monkeypatch.setattr(arena_module, "os", None)
-    monkeypatch.setattr(arena_module, "_FREE", None)
+    monkeypatch.setattr(shared_memory, "os", None)
+    monkeypatch.setattr(shared_memory, "_FREE", None)
     del view
     monkeypatch.undo()
     assert not pair.loader._leases

@@ -14,7 +14,7 @@ pytestmark = needs_torch
 def source():
     import torch
 
-    from headrace.frameworks.torch_random import TorchRandom
+    from headrace.frameworks.torch_sampling import TorchRandom
 
     return TorchRandom(torch.Generator().manual_seed(5))
 
@@ -37,7 +37,7 @@ def test_indices_are_int64_arrays(source):
 
 
 def test_a_seeded_source_is_repeatable():
-    from headrace.frameworks.torch_random import seeded
+    from headrace.frameworks.torch_sampling import seeded
 
     assert seeded(3).permutation(20).tolist() == seeded(3).permutation(20).tolist()
     assert seeded(3).permutation(20).tolist() != seeded(4).permutation(20).tolist()

@@ -1,28 +1,190 @@
-"""The shared memory of one worker: blocks that the worker fills and the loader gives back, used again and again.
+"""Shared memory between the loader and one worker: blocks for batches, and a ring of messages.
 
 The worker owns the blocks. It takes a free one, fills it, and sends the loader a reference. The loader hands out views
 of it; when the last view is gone, it marks the block as free in a table that lies in the shared memory too. No message
-is needed for that, and no block is used again while either side holds a view.
+is needed for that, and no block is reused while either side holds a view.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import sys
 import weakref
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from headrace.base.errors import warn_user
 from headrace.frameworks.framework import Array, empty_aligned
-from headrace.transport.ring import Buffer, RingReader, RingWriter
-from headrace.transport.segment import is_backed_by_file, map_segment
 
 if TYPE_CHECKING:
     import mmap
+
+_SMALLEST = 2**26
+_LARGEST = 2**34
+_SHM = "/dev/shm"
+
+
+def create_segment(n_workers: int) -> tuple[int, int]:
+    """A descriptor of new shared memory, and its size in bytes. Memory is taken only as it is written to.
+
+    Linux gives it without any file system (`memfd_create`), elsewhere it is a file without a name; then little free
+    space is respected, with a warning.
+
+    Args:
+        n_workers: how many such segments there will be.
+
+    Raises:
+        OSError: there is no descriptor left, or no memory at all.
+    """
+    size = preferred_size(n_workers)
+    try:
+        fd = os.memfd_create("headrace", os.MFD_CLOEXEC)
+    except AttributeError:
+        return _create_file(size, n_workers)
+    except OSError as error:
+        import errno
+
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return _create_file(size, n_workers)
+    return fd, _mappable_size(fd, size)
+
+
+def create_file() -> int:
+    """A descriptor of a new empty file without a name."""
+    try:
+        return os.memfd_create("headrace-file", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):
+        import tempfile
+
+        with tempfile.TemporaryFile(prefix="headrace-") as file:
+            return os.dup(file.fileno())
+
+
+def _mappable_size(fd: int, size: int) -> int:
+    """The size of the file: as requested, or as much as this process may map (see `ulimit -v`)."""
+    while True:
+        os.ftruncate(fd, size)
+        try:
+            map_segment(fd, size).close()
+        except OSError:
+            if size <= 2**20:
+                raise
+            size = size // 2 // mmap.PAGESIZE * mmap.PAGESIZE
+        else:
+            return size
+
+
+def preferred_size(n_workers: int) -> int:
+    """How much address space each of `n_workers` segments gets: all of them together up to half of the memory."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        total = 2**33
+    return max(_SMALLEST, min(_LARGEST, total // 2 // max(n_workers, 1))) // mmap.PAGESIZE * mmap.PAGESIZE
+
+
+def _create_file(size: int, n_workers: int) -> tuple[int, int]:
+    import tempfile
+
+    folders = [folder for folder in (_SHM, tempfile.gettempdir()) if os.access(folder, os.W_OK)]
+    roomiest = max(folders, key=_free_bytes)
+    folder = next((f for f in folders if _free_bytes(f) >= size * n_workers), roomiest)
+    free = _free_bytes(folder)
+    if free < size * n_workers:
+        size = max(free // (2 * n_workers), 2**20) // mmap.PAGESIZE * mmap.PAGESIZE
+        found = ", ".join(f"{f} has {_free_bytes(f) / 2**20:,.0f} MB free" for f in folders)
+        warn_user(
+            f"There is little shared memory for the workers: {found}. Each of {n_workers} workers uses at most "
+            f"{size / 2**20:,.0f} MB of {folder}; batches that do not fit are sent through a socket, which is slower. "
+            "In a container, raise the limit with --shm-size=8g or --ipc=host."
+        )
+    with tempfile.TemporaryFile(prefix="headrace-", dir=folder) as file:
+        fd = os.dup(file.fileno())
+    return fd, _mappable_size(fd, size)
+
+
+def _free_bytes(folder: str) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def is_backed_by_file(fd: int) -> bool:
+    """Whether writing to the memory may fail for want of space in a file system, with a signal that kills."""
+    return "memfd:" not in os.readlink(f"/proc/self/fd/{fd}") if sys.platform == "linux" else True
+
+
+def map_segment(fd: int, size: int) -> mmap.mmap:
+    """The memory behind the descriptor, which may be closed afterwards."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, trackfd=False)
+    return mmap.mmap(fd, size)
+
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class RingWriter:
+    """The worker's side.
+
+    Args:
+        taken: its only number is how many messages the loader is done with; both sides see it.
+    """
+
+    def __init__(self, memory: memoryview, taken: memoryview) -> None:
+        self._memory = memory
+        self._taken = taken
+        self._put = 0  # messages
+        self._starts: deque[int] = deque()  # of those that the loader may still read
+        self._end = 0  # of the last one
+
+    def put(self, parts: Sequence[Buffer], n_bytes: int) -> int | None:
+        """Write a message of `n_bytes` in parts. Returns where it lies, None if there is no room."""
+        start = self._find_room(n_bytes)
+        if start is None:
+            return None
+        end = start
+        for part in parts:
+            begin, end = end, end + len(part)
+            self._memory[begin:end] = part
+        self._starts.append(start)
+        self._end = end
+        self._put += 1
+        return start
+
+    def _find_room(self, n_bytes: int) -> int | None:
+        starts, end = self._starts, self._end
+        for _ in range(len(starts) - self._put + self._taken[0]):
+            starts.popleft()
+        if not starts:  # all has been read: memory that was used just now is still in the cache
+            return 0 if n_bytes <= len(self._memory) else None
+        if end <= starts[0]:
+            return end if n_bytes < starts[0] - end else None
+        if n_bytes <= len(self._memory) - end:
+            return end
+        return 0 if n_bytes < starts[0] else None
+
+
+class RingReader:
+    """The loader's side."""
+
+    def __init__(self, memory: memoryview, taken: memoryview) -> None:
+        self._memory = memory
+        self._taken = taken
+
+    def take(self, start: int, n_bytes: int) -> bytes:
+        """The message that lies there, which must be the next one in the order of writing."""
+        message = bytes(self._memory[start : start + n_bytes])
+        self._taken[0] += 1
+        return message
+
 
 _FREE, _HELD, _SENT = range(3)
 _BOARD_BYTES = 64

@@ -1,7 +1,7 @@
-"""torch's own DataLoader, served by headrace: scripts that nobody has changed get the same batches, sooner.
+"""torch's own DataLoader, patched to load with headrace: unmodified scripts get the same batches, sooner.
 
 The class stays torch's, with its constructor, its attributes and its subclasses; only its `__iter__` asks here who is
-to load. What headrace cannot load as torch would is left to torch, and that is told.
+to load. What headrace cannot load as torch would is left to torch, and reported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TORCH_PREFETCH = 2  # what torch makes of None, so nobody can tell whether the 
 
 
 @dataclass(frozen=True)
-class Place:
+class ScriptLine:
     """Where in the script a loader was iterated first."""
 
     file: str
@@ -59,19 +59,19 @@ class Served:
     """
 
     loader: DataLoader[Any]
-    place: Place
+    place: ScriptLine
     made_of: tuple[Any, ...]
 
     def is_made_of(self, parts: tuple[Any, ...]) -> bool:
         return len(parts) == len(self.made_of) and all(a is b for a, b in zip(parts, self.made_of, strict=True))
 
 
-class Service:
-    """Serves the DataLoaders of torch in this process.
+class TorchPatch:
+    """Lets headrace load for torch's DataLoaders in this process.
 
     Args:
-        tell: is given one line for each kind of loader that is left to torch.
-        note: is given each of torch's loaders with the one of headrace that serves it, when that is made.
+        tell: called with one line for each kind of loader that is left to torch.
+        note: called with each of torch's loaders and the one of headrace behind it, when that is made.
     """
 
     def __init__(self, tell: Callable[[str], None], note: Callable[[Any, Served], None]) -> None:
@@ -124,7 +124,7 @@ class Service:
                 served.loader.close()
             with _one_warning_of_many_workers():
                 made = DataLoader(**_arguments_of(loader, module))
-            served = Served(made, _place_of_the_script(), parts)
+            served = Served(made, _line_of_the_script(), parts)
             self._served[loader] = served
             self._note(loader, served)
         return served.loader
@@ -133,7 +133,7 @@ class Service:
         kind = (type(loader), reason)
         if kind not in self._told:
             self._told.add(kind)
-            self._tell(f"{type(loader).__name__} at {_place_of_the_script()} is left to torch: {reason}.")
+            self._tell(f"{type(loader).__name__} at {_line_of_the_script()} is left to torch: {reason}.")
 
 
 def _parts_of(loader: Any, module: ModuleType) -> Iterator[Any]:
@@ -186,12 +186,12 @@ def _one_warning_of_many_workers() -> Iterator[None]:
         yield
 
 
-def _place_of_the_script() -> Place:
+def _line_of_the_script() -> ScriptLine:
     """The nearest line that is neither headrace's nor torch's."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return ScriptLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _is_library(module: str) -> bool:

@@ -1,4 +1,4 @@
-"""Random indices drawn from torch's generators, in the same sequence as torch's own samplers draw them."""
+"""What samplers need of torch: random indices in the sequence that torch's own samplers draw them, and ranks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from headrace.base.indices import Indices
 from headrace.base.optional import import_extra
-from headrace.frameworks.numpy_random import draw_weighted
+from headrace.frameworks.numpy_arrays import draw_weighted
 
 if TYPE_CHECKING:
     import torch
 else:
-    torch = import_extra("torch", "torch", "A torch generator")
+    torch = import_extra("torch", "torch", "Drawing indices with torch")
 
 # torch.multinomial refuses more categories than a float32 can count.
 _MULTINOMIAL_LIMIT = 2**24
@@ -54,3 +54,16 @@ def seeded(seed: int) -> TorchRandom:
 def _to_numpy(indices: torch.Tensor) -> Indices:
     array: Indices = indices.cpu().numpy()
     return array
+
+
+def world_and_rank() -> tuple[int, int]:
+    """The number of ranks and this process's own, in the default process group.
+
+    Raises:
+        RuntimeError: this build of torch has no distributed package.
+        ValueError: the process group was not initialised.
+    """
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise RuntimeError("num_replicas and rank must be given: this torch has no distributed package.")
+    return distributed.get_world_size(), distributed.get_rank()

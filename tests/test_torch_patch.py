@@ -16,7 +16,7 @@ from torch.utils import data
 from torch.utils.data import dataloader as torch_dataloader
 
 from headrace.deliver.iterator import LoaderIterator
-from headrace.serving import Service
+from headrace.torch_patch import TorchPatch
 from tests.parity.equality import fingerprint
 
 
@@ -46,7 +46,7 @@ class Watcher:
 
     def __init__(self):
         self.told, self.served = [], []
-        service = Service(self.told.append, lambda loader, served: self.served.append(served))
+        service = TorchPatch(self.told.append, lambda loader, served: self.served.append(served))
         self.stop = service.install(torch_dataloader)
 
 
@@ -102,7 +102,7 @@ def test_the_place_in_the_script_is_known(watcher):
     list(data.DataLoader(range(3)))
     (served,) = watcher.served
     assert served.place.file == __file__
-    assert str(served.place).startswith("test_serving.py:")
+    assert str(served.place).startswith("test_torch_patch.py:")
 
 
 def test_everything_is_torchs_again_afterwards():
@@ -132,7 +132,7 @@ def test_a_subclass_with_its_own_private_parts_is_left_to_torch(watcher):
     for _ in range(2):
         assert [batch.tolist() for batch in Backwards(range(4), 2)] == [[1, 0]]
     (told,) = watcher.told  # once, not in each epoch
-    assert told.startswith("Backwards at test_serving.py:")
+    assert told.startswith("Backwards at test_torch_patch.py:")
     assert told.endswith("is left to torch: it has a _index_sampler of its own.")
 
 
@@ -141,7 +141,7 @@ def test_a_class_that_makes_its_iterators_itself_is_left_to_torch(watcher):
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     assert [batch.tolist() for batch in stateful.StatefulDataLoader(range(4), 2)] == [[0, 1], [2, 3]]
     (told,) = watcher.told
-    assert told.startswith("StatefulDataLoader at test_serving.py:")
+    assert told.startswith("StatefulDataLoader at test_torch_patch.py:")
     assert "it makes its iterators itself" in told
 
 
