@@ -25,10 +25,12 @@ class Clock:
         return self.now
 
 
-def span_of(begun: float, fetch: float, collate: float = 0, pack: float = 0, **rest: Any) -> Span:
+def span_of(begun: float, fetch: float, collate: float = 0, send: float = 0, **rest: Any) -> Span:
     """A span that begins at `begun`, and whose stages take so long."""
-    times = begun, begun + fetch, begun + fetch + collate, begun + fetch + collate + pack
-    return Span(*(round(at * MS) for at in times), **{"cpu": -1, **rest})
+    made = begun + fetch + collate
+    stages = (("fetch", round(fetch * MS)), ("collate", round(collate * MS)))
+    rest = {"cpu": -1, "stages": stages, **rest}
+    return Span(*(round(at * MS) for at in (begun, made, made + send)), **rest)
 
 
 def ends_of(*ends: float) -> bytes:
@@ -44,17 +46,20 @@ class Loop:
 
     Args:
         clock: what `recorder` reads.
+        start: how long it takes to start the workers.
     """
 
-    def __init__(self, recorder: Recorder, clock: Clock, epoch: int = 0, size: int | None = None) -> None:
-        run = recorder.begin(epoch, size)
+    def __init__(self, recorder: Recorder, clock: Clock, epoch: int = 0, start: float = 0) -> None:
+        run = recorder.begin(epoch)
         assert run is not None
         self.run: Run = run
         self._clock = clock
+        clock.now += round(start * MS)
         self.run.ready()
 
     def make(self, number: int, worker: int, span: Span, keys: Any = None) -> None:
         keys = indices(number) if keys is None else keys
+        self.run.n_tasks += 1
         self.run.made(Task(number, keys, worker), span)
 
     def turn(self, number: int, wait: float, step: float, batch: Any = None) -> None:
@@ -62,11 +67,13 @@ class Loop:
         self.run.ask()
         self._clock.now += round(wait * MS)
         self.run.batches += 1
+        self.run.samples += 1
         self.run.give(number, batch)
         self._clock.now += round(step * MS)
 
-    def end(self) -> None:
+    def end(self, wait: float = 0) -> None:
         self.run.ask()
+        self._clock.now += round(wait * MS)
         self.run.end()
 
 

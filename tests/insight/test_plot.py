@@ -56,7 +56,7 @@ def legend(axes):
 
 def test_a_legend_says_what_the_colours_mean(tmp_path):
     pytest.importorskip("matplotlib")
-    batch, collating, waiting = "a batch: its samples, the step on it", "collating, packing", "waiting"
+    batch, collating, waiting = "a batch: its samples, the step on it", "collating, sending", "waiting"
     loader = DataLoader(range(6), batch_size=2, output="numpy")
     axes = plot_timings(loader, 0, 2, path=tmp_path / "timings.svg")
     assert legend(axes) == [batch, collating, waiting]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from headrace.base.messages import Finished, PackedIndices, Pull, Span, Task
-from headrace.data.tensors import TensorDataset
-from headrace.engines.stopwatch import Stopwatch
-from headrace.engines.trailer import cut_trailer, pack_trailer
+from headrace.data.dataset import TensorDataset
+from headrace.engines.stopwatch import Stopwatch, cut_trailer, pack_trailer
 from headrace.engines.worker import Worker
 from headrace.testing import SlowDataset
 from tests.engines.jobs import job
 from tests.insight.recorded import indices
 
 SLEEP_S = 0.01
+ENDS = array("q", [7, -8, 2**60]).tobytes()
 
 
 def span_of(worker: Worker, keys: object, number: int = 0) -> Span:
@@ -42,25 +42,27 @@ def test_a_job_that_is_not_timed_tells_nothing():
 def test_fetching_is_told_apart_from_collating_and_every_sample_from_the_others(collate_fn):
     slow = SlowDataset(range(9), lambda index: 5 * SLEEP_S if index == 7 else 0.0)
     span = span_of(Worker(job(slow, timed=True, collate_fn=collate_fn)), indices(3, 7, 8))
-    assert span.begun <= span.collating <= span.made == span.packed
-    assert span.collating - span.begun > 5 * SLEEP_S * 1e9
+    assert span.begun <= span.made == span.sent
+    assert [name for name, _ in span.stages] == ["fetch", "collate"]
+    assert sum(ns for _, ns in span.stages) == span.made - span.begun
+    assert dict(span.stages)["fetch"] > 5 * SLEEP_S * 1e9
     assert (span.n_samples, span.slowest) == (3, 1)
     assert span.slowest_ns > 5 * SLEEP_S * 1e9
-    ends = [span.begun, *array("q", span.ends), span.collating]
+    ends = [span.begun, *array("q", span.ends), span.begun + dict(span.stages)["fetch"]]
     assert len(ends) == 5
     assert ends == sorted(ends)
 
 
 def test_collating_is_told_apart_from_fetching():
     span = span_of(Worker(job(range(9), timed=True, collate_fn=slow_collate)), indices(1, 2))
-    assert span.made - span.collating > SLEEP_S * 1e9
+    assert dict(span.stages)["collate"] > SLEEP_S * 1e9
     assert span.n_samples == 2
 
 
 def test_what_comes_as_a_batch_is_all_fetched():
     dataset = TensorDataset(np.arange(12))
     span = span_of(Worker(job(dataset, timed=True, collate_fn=None)), indices(1, 2, 3))
-    assert span.collating == span.made
+    assert span.stages == (("fetch", span.made - span.begun),)
     assert (span.n_samples, span.slowest, span.ends) == (-1, -1, b"")
 
 
@@ -68,7 +70,7 @@ def test_single_samples_are_timed():
     worker = Worker(job(SlowDataset(range(5), SLEEP_S), timed=True, batched=False, collate_fn=None))
     span = span_of(worker, 3)
     assert (span.n_samples, span.slowest) == (1, 0)
-    assert span.collating - span.begun > SLEEP_S * 1e9
+    assert dict(span.stages)["fetch"] > SLEEP_S * 1e9
 
 
 def test_a_dataset_may_give_its_samples_as_an_iterator():
@@ -87,7 +89,7 @@ def test_streams_are_timed():
     span = span_of(worker, Pull(3))
     assert span.n_samples == 3
     assert len(array("q", span.ends)) == 3
-    assert span.collating - span.begun > 3 * SLEEP_S * 1e9
+    assert dict(span.stages)["fetch"] > 3 * SLEEP_S * 1e9
 
 
 class SlowStream:
@@ -133,20 +135,46 @@ def test_a_slow_batch_among_quick_ones_is_always_told_and_counted_apart(monkeypa
     assert not told[0].is_extra
 
 
+def test_laps_divide_the_time_of_a_task_among_its_stages(monkeypatch):
+    stopwatch, clock = Stopwatch(first="read"), FakeClock()
+    monkeypatch.setattr("headrace.engines.stopwatch.perf_counter_ns", clock)
+    collate = stopwatch.watched(lambda samples: clock.go(500), batched=True)
+    stopwatch.lap("read")  # nothing is timed yet
+    stopwatch.begin(0)
+    for stage, ns in (("read", 10), ("map", 200), ("read", 30)):
+        clock.go(ns)
+        stopwatch.lap(stage)
+    clock.go(1)
+    for _ in range(2):
+        collate([1, 2])
+    clock.go(7)
+    span = stopwatch.end()
+    assert span is not None
+    assert span.stages == (("read", 41), ("map", 200), ("collate", 1007))
+    assert span.n_samples == 2
+
+
 class FakeClock:
     now = 0
 
     def __call__(self) -> int:
         return self.now
 
+    def go(self, ns: int) -> None:
+        self.now += ns
+
 
 @pytest.mark.parametrize(
     "span",
-    [None, Span(1, 2, 3, 3, 4), Span(1, 2, 3, 3, -1, 5, True, 1, 9, array("q", [7, -8, 2**60]).tobytes())],
+    [
+        None,
+        Span(1, 3, 3, 4, (("fetch", 2),)),
+        Span(1, 3, 3, -1, (("read", 1), ("map", 2**40), ("collate", 0)), 5, True, 1, 9, ENDS),
+    ],
 )
 @pytest.mark.parametrize("message", [b"", b"\x00\x01", b"x" * 1000])
 def test_a_trailer_comes_back_as_it_was(message, span):
-    sent = memoryview(message + pack_trailer(span, packed=77))
+    sent = memoryview(message + pack_trailer(span, sent=77))
     rest, found = cut_trailer(sent)
     assert bytes(rest) == message
-    assert found == (None if span is None else span._replace(packed=77))
+    assert found == (None if span is None else span._replace(sent=77))

@@ -1,4 +1,4 @@
-"""The page with the timeline: what is in it, and what it does in a browser."""
+"""The timeline: what is in the page, what that does in a browser, and the trace."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 from headrace import DataLoader
 from headrace.insight.figures import Setup
-from headrace.insight.timeline import timeline_data, timeline_page
-from tests.insight.recorded import Recorder, ends_of, indices, recorded, span_of
+from headrace.insight.timeline import timeline_data, timeline_page, trace_of
+from tests.insight.recorded import Loop, Recorder, ends_of, indices, recorded, span_of, use_clock
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TWO = Setup("processes", workers=2, cores=2)
 
 
 def two_samples(number: int) -> Any:
-    """Two workers, each of which makes a batch in 20 ms: samples of 4 and 8 ms, then 5 ms to collate, 1 ms to pack."""
+    """Two workers, each of which makes a batch in 20 ms: samples of 4 and 8 ms, then 5 ms to collate, 1 ms to send."""
     begun = 10 * number
     times = {"n_samples": 2, "slowest": 1, "slowest_ns": 8_000_000, "ends": ends_of(begun + 4, begun + 12)}
     return span_of(begun, 12, 5, 1, cpu=10_000_000, **times)
@@ -40,7 +40,9 @@ def test_the_page_has_the_verdict_and_all_spans(monkeypatch):
     assert data["verdict"].startswith("The model waited 30 % of the time. Fetching samples is the bottleneck")
     assert len(data["work"]) == len(data["turns"]) == 20
     third = data["work"][3]
-    assert third["at"] == [1, 0, 3, *(ms * 1_000_000 for ms in (30, 42, 47, 48)), 10_000_000]
+    assert third["at"] == [1, 0, 3, 30_000_000, 48_000_000, 10_000_000]
+    ms = 1_000_000
+    assert third["stages"] == [["fetch", 30 * ms, 42 * ms], ["collate", 42 * ms, 47 * ms], ["send", 47 * ms, 48 * ms]]
     assert (third["keys"], third["ends"], third["count"]) == ([6, 7], [34_000_000, 42_000_000], 2)
 
 
@@ -51,14 +53,42 @@ def test_the_page_asks_for_nothing_from_elsewhere(monkeypatch):
     assert "default-src 'none'" in page
 
 
-def test_keys_cannot_break_out_of_the_page(tmp_path):
-    loader = DataLoader(dict.fromkeys(("</script><b>", "b"), 1), sampler=["</script><b>", "b"], batch_size=1)
+@pytest.mark.parametrize("key", ["</script><b>", "<!--<script>"])
+def test_keys_cannot_break_out_of_the_page(tmp_path, key):
+    loader = DataLoader(dict.fromkeys((key, "b"), 1), sampler=[key, "b"], batch_size=1)
     assert len(list(loader)) == 2
     loader.timeline(tmp_path / "timeline.html")
     page = (tmp_path / "timeline.html").read_text()
-    assert "</script><b>" not in page
+    assert key not in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
-    assert data["work"][0]["keys"] == ["</script><b>"]
+    assert data["work"][0]["keys"] == [key]
+
+
+def test_epochs_replaced_workers_and_other_waits_are_marked(monkeypatch):
+    data = timeline_data(two_epochs(monkeypatch), TWO)
+    ms = 1_000_000
+    assert data["epochs"] == [[0, 0], [1, 115 * ms]]
+    assert data["waits"] == [
+        [0, "start", 0, 10 * ms],
+        [0, "end", 110 * ms, 115 * ms],
+        [1, "start", 115 * ms, 125 * ms],
+        [1, "end", 225 * ms, 230 * ms],
+    ]
+    assert data["replaced"] == [[1, 20 * ms]]
+
+
+def two_epochs(monkeypatch: Any) -> Recorder:
+    """Two epochs of ten turns of 10 ms, which start in 10 ms and end in 5 ms; a worker is replaced at 20 ms."""
+    clock, recorder = use_clock(monkeypatch), Recorder()
+    for epoch in range(2):
+        loop = Loop(recorder, clock, epoch, start=10)
+        for number in range(10):
+            loop.make(number, number % 2, span_of(clock.now / 1e6, 7, 1, 1))
+            loop.turn(number, 3, 7)
+            if epoch == number == 0:
+                recorder.replaced(1)
+        loop.end(wait=5)
+    return recorder
 
 
 def test_nothing_yet_is_a_page_too():
@@ -169,6 +199,24 @@ def test_a_click_into_the_overview_goes_there(opened):
     assert opened.view()[1] == pytest.approx(208e6, rel=0.02)
 
 
+def test_epochs_and_replaced_workers_are_drawn(browser, monkeypatch, tmp_path):
+    path = tmp_path / "timeline.html"
+    path.write_text(timeline_page(two_epochs(monkeypatch), TWO), encoding="utf-8")
+    opened = Opened(browser, path)
+    labels = opened.page.evaluate(
+        "(() => { const context = chart.getContext('2d'), fill = context.fillText, texts = [];"
+        "context.fillText = (text, ...at) => { texts.push(text); fill.call(context, text, ...at); };"
+        "drawChart(); return texts; })()"
+    )
+    assert {"epoch 0", "epoch 1"} <= set(labels)
+    opened.point(20, row=1)
+    assert re.search(r"worker 1 replaced\s+after\s+20 ms", opened.page.inner_text("#tip"))
+    opened.point(5, row=2)
+    assert re.search(r"training loop, start of epoch 0\s+waited\s+10 ms", opened.page.inner_text("#tip"))
+    assert opened.complaints == []
+    opened.page.close()
+
+
 def test_light_and_dark(opened):
     before = opened.page.evaluate("document.documentElement.dataset.theme")
     opened.page.click("#theme")
@@ -187,3 +235,40 @@ def test_however_many_spans_there_are_few_boxes_are_drawn(browser, monkeypatch, 
     assert 1000 < drawn < 2 * 1300 * 3  # at most about one box for each pixel of a row, however many spans there are
     assert opened.complaints == []
     opened.page.close()
+
+
+def test_a_trace_has_a_row_for_the_loop_and_each_worker(monkeypatch):
+    def make_span(number):
+        return span_of(10 * number, 4, 2, 1, n_samples=1, slowest=0, slowest_ns=4, ends=ends_of(10 * number + 4))
+
+    events = trace_of(recorded(monkeypatch, [(3, 7)] * 4, make_span), Setup("threads", 2))["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {0: "training loop", 2: "worker 0", 3: "worker 1"}
+    assert all(set(event) >= {"name", "ph", "ts", "dur", "pid", "tid"} for event in events if event["ph"] == "X")
+    batch = [event for event in events if event["ph"] == "X" and event["args"].get("batch") == 1]
+    times = {event["name"]: (event["ts"], event["dur"]) for event in batch}
+    assert times == {
+        "wait": (10_000, 3_000),
+        "step": (13_000, 7_000),
+        "batch": (10_000, 7_000),
+        "fetch": (10_000, 4_000),
+        "collate": (14_000, 2_000),
+        "send": (16_000, 1_000),
+        "sample 1": (10_000, 4_000),
+    }
+
+
+def test_a_trace_is_written_as_json(tmp_path):
+    loader = DataLoader(["a", "b", "c"], batch_size=1)
+    assert len(list(loader)) == 3
+    loader.trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["training loop", "loading"]
+
+
+def test_a_trace_marks_epochs_and_replaced_workers(monkeypatch):
+    events = trace_of(two_epochs(monkeypatch), TWO)["traceEvents"]
+    marks = [(event["name"], event["tid"], event["ts"]) for event in events if event["ph"] == "i"]
+    assert marks == [("epoch 0", 0, 0), ("epoch 1", 0, 115_000), ("worker replaced", 3, 20_000)]
+    waits = [(event["name"], event["dur"]) for event in events if event["name"].startswith("wait for")]
+    assert waits == [("wait for start", 10_000), ("wait for end", 5_000)] * 2

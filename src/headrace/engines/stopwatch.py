@@ -1,10 +1,11 @@
-"""Times the work of one worker: each batch, its collation, and its samples where they come one by one."""
+"""Times the work of one worker: each task, its stages, and its samples where they come one by one."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
 from operator import sub
+from struct import Struct
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
@@ -17,81 +18,103 @@ from headrace.batch.rows import RowBuilder
 _WATCH_COST_NS = 1500
 _TELL_COST_NS = 8000  # here, and in the loader that unpacks and keeps it
 _SAMPLE_COST_NS = 400
-_CPU_EVERY = 8  # batches that are told of: to ask for the time of one's own thread takes the system a microsecond
+_CPU_EVERY = 8  # tasks that are reported: to ask for the time of one's own thread takes the system a microsecond
 _QUICK = 50  # times what it takes to time one
-_SLOW = 4  # times the mean, from which on a batch is told of in any case
+_SLOW = 4  # times the mean, from which on a task is reported in any case
+
+_TIMES = Struct("<5q?2q3I")  # of a span; bytes of the ends of its samples; its stages; bytes of their names
+_UNTIMED, _TIMED = b"\0", b"\1"
 
 Collate = Callable[[Any], Any]
 Build = Callable[[int], Builder]
 
 
 class Stopwatch:
-    """Follows the batches of one worker; quick ones, and quick samples, only now and then.
+    """Follows the tasks of one worker; quick ones, and quick samples, only now and then.
 
     Args:
-        workers: how many there are; so many times more often does the loader hear of a batch.
+        workers: how many there are; so many times more often does the loader hear of a task.
+        first: the stage that comes before all others, to which belongs what no lap says otherwise.
+        times_all: whether tasks are few and long, so that all of them are timed.
 
     Attributes:
-        batches: tells which of them are to be watched; for these, `begin` and `end` are called.
+        tasks: says which of them are to be timed; for these, `begin` and `end` are called.
     """
 
-    def __init__(self, workers: int = 1) -> None:
-        self.batches = Pace(_WATCH_COST_NS)
+    def __init__(self, workers: int = 1, first: str = "fetch", *, times_all: bool = False) -> None:
+        self.tasks = Pace(_WATCH_COST_NS)
         self._told = Pace(_TELL_COST_NS)
         self._samples = Pace(_SAMPLE_COST_NS)
         self._workers = workers
+        self._times_all = times_all
+        self._first = self._stage = first
+        self._stages: dict[str, int] = {}
         self._n_told = 0
-        self._number = self._begun = self._collating = 0
+        self._number = self._begun = self._lapped = 0
         self._cpu_begun: int | None = None
         self._n_samples = -1
         self._is_running = False
         self._ends: list[int] = []
 
     def begin(self, number: int) -> None:
-        """A batch is begun."""
+        """A task is begun."""
         self._number = number
         self._is_running = True
-        self._collating = 0
+        self._stages = {}
+        self._stage = self._first
         self._n_samples = -1
         self._ends = []
         is_due = not number & self._told.mask
         self._n_told += is_due
         self._cpu_begun = thread_time_ns() if is_due and self._n_told % _CPU_EVERY == 1 else None
-        self._begun = perf_counter_ns()
+        self._begun = self._lapped = perf_counter_ns()
+
+    def lap(self, stage: str) -> None:
+        """The time since the last lap, or since the beginning, belongs to `stage`. Costs nothing untimed tasks."""
+        if self._is_running:
+            now = perf_counter_ns()
+            self._stages[stage] = self._stages.get(stage, 0) + now - self._lapped
+            self._stage, self._lapped = stage, now
 
     def end(self) -> Span | None:
-        """The batch is made. Returns what is to be told of it."""
-        made, self._is_running = perf_counter_ns(), False
+        """The task is done; the rest of its time belongs to the latest stage. Returns what is to be reported."""
+        self.lap(self._stage)
+        made, self._is_running = self._lapped, False
         duration = made - self._begun
         is_due = not self._number & self._told.mask
         is_slow = duration > _SLOW * self._workers * self._told.mean_ns
-        self.batches.note(duration)
-        self._told.note(duration // self._workers)
-        if self._n_samples > 0 and self._collating:
-            self._samples.note((self._collating - self._begun) // self._n_samples)
+        if not self._times_all:
+            self.tasks.note(duration)
+            self._told.note(duration // self._workers)
+        if self._n_samples > 0:
+            self._samples.note(self._stages.get(self._first, 0) // self._n_samples)
         return self._span(made, is_extra=not is_due) if is_due or is_slow else None
 
     def _span(self, made: int, *, is_extra: bool) -> Span:
-        begun, collating, ends = self._begun, self._collating or made, self._ends
+        begun, ends, stages = self._begun, self._ends, tuple(self._stages.items())
         cpu = -1 if self._cpu_begun is None else thread_time_ns() - self._cpu_begun
         if not ends:
-            return Span(begun, collating, made, made, cpu, self._n_samples, is_extra)
+            return Span(begun, made, made, cpu, stages, self._n_samples, is_extra)
         durations = [*map(sub, ends, (begun, *ends))]
         slowest_ns = max(durations)
         slowest = durations.index(slowest_ns)
         packed = array("q", ends).tobytes()
-        return Span(begun, collating, made, made, cpu, self._n_samples, is_extra, slowest, slowest_ns, packed)
+        return Span(begun, made, made, cpu, stages, self._n_samples, is_extra, slowest, slowest_ns, packed)
 
     def watched(self, collate: Collate, *, batched: bool) -> Collate:
-        """The same, but it is noted when a batch is collated, and of how many samples."""
+        """The same, but it is noted how long it takes to collate a batch, and of how many samples."""
 
         def collate_watched(samples: Any) -> Any:
-            if self._is_running and not batched:
-                self._begin_collation(1)
-                self._ends = [self._collating]
-            elif self._is_running:
+            if not self._is_running:
+                return collate(samples)
+            if batched:
                 self._begin_collation(len(samples) if isinstance(samples, list) else -1)
-            return collate(samples)
+            else:
+                self._begin_collation(1)
+                self._ends = [self._lapped]
+            batch = collate(samples)
+            self.lap("collate")
+            return batch
 
         return collate_watched
 
@@ -108,7 +131,7 @@ class Stopwatch:
             builder = ListBuilder(collate) if collator is None else _WatchedRows(self, collator, size)
             if self._number & self._samples.mask or self._has_quick_samples:
                 return builder
-            self._collating, self._ends = 0, []  # a batch that is made again begins here
+            self._n_samples, self._ends = -1, []  # a batch that is made again begins here
             return _WatchedSamples(builder, self._ends)
 
         return build
@@ -119,8 +142,8 @@ class Stopwatch:
         return 0 < self._samples.mean_ns < _QUICK * _SAMPLE_COST_NS
 
     def _begin_collation(self, n_samples: int) -> None:
-        if not self._collating:  # a worker that makes several batches at once fetches before the first
-            self._collating = perf_counter_ns()
+        self.lap(self._first)
+        if self._n_samples < 0:
             self._n_samples = n_samples
 
 
@@ -134,7 +157,9 @@ class _WatchedRows(RowBuilder):
     def finish(self) -> Any:
         if self._stopwatch._is_running:
             self._stopwatch._begin_collation(len(self._samples))
-        return super().finish()
+        batch = super().finish()
+        self._stopwatch.lap("collate")
+        return batch
 
 
 class _WatchedSamples:
@@ -154,3 +179,33 @@ class _WatchedSamples:
     def extend(self, samples: list[Any]) -> None:
         self._builder.extend(samples)
         self._ends.append(perf_counter_ns())
+
+
+def pack_trailer(span: Span | None, sent: int = 0) -> bytes:
+    """The last bytes of every message from a worker process: when what is in it was made.
+
+    Args:
+        sent: when it was ready to be sent.
+    """
+    if span is None:
+        return _UNTIMED
+    begun, made, _, cpu, stages, n_samples, is_extra, slowest, slowest_ns, ends = span
+    names, times = zip(*stages, strict=True)
+    laps, named = array("q", times).tobytes(), ",".join(names).encode()
+    sizes = len(ends), len(names), len(named)
+    fixed = _TIMES.pack(begun, made, sent, cpu, n_samples, is_extra, slowest, slowest_ns, *sizes)
+    return b"".join((ends, laps, named, fixed, _TIMED))
+
+
+def cut_trailer(message: memoryview) -> tuple[memoryview, Span | None]:
+    """The message without its trailer, and when its batch was made."""
+    if not message[-1]:
+        return message[:-1], None
+    end = len(message) - 1 - _TIMES.size
+    begun, made, sent, cpu, *rest, n_ends, n_stages, n_named = _TIMES.unpack_from(message, end)
+    named = end - n_named
+    laps = named - 8 * n_stages
+    start = laps - n_ends
+    names, times = bytes(message[named:end]).decode().split(","), array("q", bytes(message[laps:named]))
+    stages = tuple(zip(names, times, strict=True))
+    return message[:start], Span._make((begun, made, sent, cpu, stages, *rest, bytes(message[start:laps])))

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra, is_installed
 from headrace.insight.recorder import Recorder, Turn, Work
-from headrace.insight.samples import samples_of
-from headrace.insight.words import as_row
+from headrace.insight.verdict import as_row
 
 if TYPE_CHECKING:
     import os
@@ -130,10 +129,11 @@ class _Drawing:
         if not is_used:
             colour, collate = _pale(colour), _pale(collate)
         begun = span.begun
-        for key, ended in samples_of(made) or [(None, span.collating)]:
+        collating = next((start for name, start, _ in made.stages() if name in ("collate", "send")), span.made)
+        for key, ended in made.samples() or [(None, collating)]:
             self.box(row, begun, ended, colour, "" if key is None else str(key))
             begun = ended
-        self.box(row, span.collating, span.packed, collate)
+        self.box(row, collating, span.sent, collate)
 
     def turn(self, turn: Turn, row: int) -> None:
         """Draw how the model waited, and its step."""
@@ -178,7 +178,7 @@ def _explain(axes: Any, *, has_work: bool, has_unused: bool) -> None:
     batches = tuple(patch(color=colour, linewidth=0) for colour in _BATCHES[:3])
     meanings: list[tuple[Any, str]] = [(batches, "a batch: its samples, the step on it" if has_work else "a step")]
     if has_work:
-        meanings.append((patch(color=_COLLATE, linewidth=0), "collating, packing"))
+        meanings.append((patch(color=_COLLATE, linewidth=0), "collating, sending"))
     if has_unused:
         meanings.append((patch(color=_pale(_colour(0)), linewidth=0), "loaded ahead, not used"))
     meanings.append((patch(color=_WAIT, linewidth=0), "waiting"))

@@ -1,10 +1,12 @@
-"""Keeps what workers and the training loop report of their times: sums, and the last few thousand spans."""
+"""Keeps what workers and the training loop report of their times: sums, and the latest few thousand spans."""
 
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from heapq import heappush, heapreplace
 from itertools import count
 from time import perf_counter_ns
@@ -14,25 +16,26 @@ import numpy as np
 
 from headrace.base.messages import PackedIndices, PlacedKeys, Pull, Span, Task
 from headrace.base.pace import Pace
-from headrace.insight.totals import Totals
-from headrace.insight.weight import bytes_of
 
-_MOST_SPANS = 2048  # batches
+_MOST_SPANS = 2048  # tasks, and turns of the loop
 _MOST_SAMPLES = 256  # of a batch, whose keys and times are kept
 _MOST_KEYS = 32  # where samples were not timed
 _MOST_SLOW = 10
-_MOST_RUNS = 64  # epochs that are told apart
+_MOST_RUNS = 64  # epochs that are kept apart
+_MOST_REPLACED = 1024
 _TURN_COST_NS = 4000
 _WEIGHED_EVERY = 32  # batches
+_DEEPEST = 8  # containers within containers that are weighed
+_MANY = 16  # elements of a list
 
 
 class Work(NamedTuple):
-    """What a worker did for one batch, or for one window of a stream.
+    """What a worker did for one task.
 
     Attributes:
-        number: of the batch; -1 for a window.
-        keys: of its samples, or of the first of many; for a window, a text that says what was done to it.
-        n_samples: how many there are.
+        number: of the batch; -1 if the task is something else than one batch.
+        keys: of its samples, or of the first of many; or a text that says what was done.
+        n_samples: how many samples the task made.
     """
 
     epoch: int
@@ -41,6 +44,22 @@ class Work(NamedTuple):
     span: Span
     keys: Any
     n_samples: int
+
+    def stages(self) -> Iterator[tuple[str, int, int]]:
+        """The stages one after the other: name, begin and end. What was done by turns is drawn as if it was not."""
+        at = self.span.begun
+        for name, ns in self.span.stages:
+            yield name, at, at + ns
+            at += ns
+        yield "send", self.span.made, self.span.sent
+
+    def samples(self) -> list[tuple[int | str | None, int]]:
+        """The samples that were timed: the key, if it is known, and when the sample was there."""
+        ends = array("q", self.span.ends)
+        keys = () if isinstance(self.keys, str) else self.keys
+        if len(keys) != len(ends):
+            return [(None, end) for end in ends]
+        return [(plain_key(key), end) for key, end in zip(keys, ends, strict=True)]
 
 
 class Turn(NamedTuple):
@@ -72,6 +91,13 @@ class Preparation(NamedTuple):
     ended: int
 
 
+class Replacement(NamedTuple):
+    """A worker was replaced by another one of the same number."""
+
+    worker: int
+    at: int
+
+
 class SlowSample(NamedTuple):
     """One of the slowest samples."""
 
@@ -81,6 +107,112 @@ class SlowSample(NamedTuple):
     position: int
     worker: int
     key: Any
+
+
+@dataclass
+class WorkerTotals:
+    """What one worker has done, in nanoseconds.
+
+    Attributes:
+        batches: its share of those that the loop got.
+        samples: that it made.
+        stages: the time of each, by name.
+        cpu_ns: that it computed, of `cpu_of_ns` in which that was measured.
+    """
+
+    batches: int = 0
+    tasks: int = 0
+    samples: int = 0
+    stages: dict[str, int] = field(default_factory=dict)
+    cpu_ns: int = 0
+    cpu_of_ns: int = 0
+
+    @property
+    def busy_ns(self) -> int:
+        return sum(self.stages.values())
+
+    def add(self, span: Span, n_samples: int) -> None:
+        """It has done a task."""
+        self.tasks += 1
+        self.samples += n_samples
+        stages = self.stages
+        for name, ns in (*span.stages, ("send", span.sent - span.made)):
+            stages[name] = stages.get(name, 0) + ns
+        if span.cpu >= 0:
+            self.cpu_ns += span.cpu
+            self.cpu_of_ns += span.made - span.begun
+
+    def times(self, factor: float) -> WorkerTotals:
+        return WorkerTotals(
+            tasks=round(self.tasks * factor),
+            samples=round(self.samples * factor),
+            stages={name: round(ns * factor) for name, ns in self.stages.items()},
+            cpu_ns=self.cpu_ns,
+            cpu_of_ns=self.cpu_of_ns,
+        )
+
+    def __add__(self, other: WorkerTotals) -> WorkerTotals:
+        stages = {
+            name: self.stages.get(name, 0) + other.stages.get(name, 0) for name in {**self.stages, **other.stages}
+        }
+        return WorkerTotals(**_sums(self, other), stages=stages)
+
+
+@dataclass
+class Totals:
+    """What was done in an epoch, or in several.
+
+    Attributes:
+        runs: epochs that were begun, and `ended` those that came to their end.
+        starts: those whose first batch came; `start_ns` how long that took, and `starting_ns` until work on it began.
+        stopping_ns: from the end of epochs until what was started for them had ended.
+        batches: that the loop got, and `samples` how many are in them.
+        elapsed_ns: from the beginning of an epoch to its end, or until now; `waited_ns` of these the loop waited.
+        turns: of the loop that were timed, without the first of each epoch.
+        wait_ns: that the loop waited in them, and `pin_ns` that it pinned or moved the batch.
+        steps: of the loop that were timed, and took `step_ns`.
+        made: batches that the times of the workers are about.
+        prepared: batches that were pinned or moved in a thread of its own, in `prepare_ns`.
+        weighed: batches that were found to have `weighed_bytes` together.
+    """
+
+    runs: int = 0
+    ended: int = 0
+    starts: int = 0
+    start_ns: int = 0
+    starting_ns: int = 0
+    stopping_ns: int = 0
+    batches: int = 0
+    samples: int = 0
+    elapsed_ns: int = 0
+    waited_ns: float = 0
+    turns: int = 0
+    wait_ns: int = 0
+    pin_ns: int = 0
+    steps: int = 0
+    step_ns: int = 0
+    made: float = 0
+    prepared: int = 0
+    prepare_ns: int = 0
+    weighed: int = 0
+    weighed_bytes: int = 0
+    workers: dict[int, WorkerTotals] = field(default_factory=dict)
+
+    @property
+    def all_workers(self) -> WorkerTotals:
+        return sum(self.workers.values(), WorkerTotals())
+
+    def __add__(self, other: Totals) -> Totals:
+        workers = {
+            number: self.workers.get(number, WorkerTotals()) + other.workers.get(number, WorkerTotals())
+            for number in sorted({*self.workers, *other.workers})
+        }
+        return Totals(**_sums(self, other), workers=workers)
+
+
+def _sums(a: Any, b: Any) -> dict[str, Any]:
+    numbers = [field.name for field in fields(a) if field.name not in ("workers", "stages")]
+    return {name: getattr(a, name) + getattr(b, name) for name in numbers}
 
 
 class Processes(Protocol):
@@ -95,39 +227,42 @@ class Recorder:
 
     Attributes:
         is_on: whether new epochs are timed.
-        restarts: how many workers were replaced.
+        restarts: how many workers were replaced, and `replacements` when, the latest of them.
+        runs: the latest epochs, oldest first.
         work, turns, preparations: the latest, oldest first.
     """
 
     def __init__(self) -> None:
         self.is_on = True
         self.restarts = 0
+        self.replacements: deque[Replacement] = deque(maxlen=_MOST_REPLACED)
+        self.runs: deque[Run] = deque()
         self.work: deque[Work] = deque(maxlen=_MOST_SPANS)
         self.turns: deque[Turn] = deque(maxlen=_MOST_SPANS)
         self.preparations: deque[Preparation] = deque(maxlen=_MOST_SPANS)
         self.latest: Run | None = None
         self._processes: weakref.ref[Processes] | None = None
-        self._runs: deque[Run] = deque()
         self._before = Totals()  # what was counted of the runs that are not kept any more
         self._slow: list[tuple[int, int, SlowSample]] = []  # a heap; the second number settles ties
         self._noted = count()
 
-    def begin(self, epoch: int, size: int | None = None) -> Run | None:
-        """An epoch begins; None if it is not to be timed.
-
-        Args:
-            size: rows in a batch, if workers report rows instead of batches.
-        """
-        self.latest = Run(self, epoch, size) if self.is_on else None
+    def begin(self, epoch: int) -> Run | None:
+        """An epoch begins, before its workers start; None if it is not to be timed."""
+        self.latest = Run(self, epoch) if self.is_on else None
         if self.latest is not None:
-            self._runs.append(self.latest)
-            if len(self._runs) > _MOST_RUNS:
-                self._before += self._runs.popleft().totals
+            self.runs.append(self.latest)
+            if len(self.runs) > _MOST_RUNS:
+                self._before += self.runs.popleft().totals
         return self.latest
 
     def follow(self, processes: Processes) -> None:
         """The workers of the latest epoch are these processes."""
         self._processes = weakref.ref(processes)
+
+    def replaced(self, worker: int) -> None:
+        """A worker is replaced now."""
+        self.restarts += 1
+        self.replacements.append(Replacement(worker, perf_counter_ns()))
 
     def pids(self) -> dict[int, int]:
         """The processes of the workers, by their number, as far as they are running."""
@@ -145,7 +280,7 @@ class Recorder:
         Raises:
             KeyError: nothing is known of that epoch.
         """
-        runs = [run.totals for run in self._runs if epoch in (None, run.epoch)]
+        runs = [run.totals for run in self.runs if epoch in (None, run.epoch)]
         if epoch is not None and not runs:
             raise KeyError(epoch)
         return sum(runs, Totals() if epoch is not None else self._before)
@@ -165,67 +300,127 @@ class Recorder:
         return Recorder, ()  # a copy of the loader, in another process or not, has its own times
 
 
+def _nothing() -> None:
+    """All is counted."""
+
+
 class Run:
     """One epoch, while it runs: hears of the work from the flow, and of its turns from the loop.
 
     Attributes:
-        batches: that the loop has got; it counts them itself.
+        batches: that the loop got; the iterator counts them.
+        samples: in these batches; the flow counts them.
+        n_tasks: that came back from workers; the flow counts them, too.
         mask: the turns that are timed are those with `batches & mask == 0`.
         open: the turn that is timed now: the number of its batch, and when it was asked for, there, and given.
+        begun: when the epoch was, and `is_ready` when the loop could ask for the first batch.
+        first_asked: when it did; 0 if it has not.
+        last_wait: from when to when the loop waited to hear that there is no further batch.
     """
 
-    def __init__(self, recorder: Recorder, epoch: int, size: int | None) -> None:
+    def __init__(self, recorder: Recorder, epoch: int) -> None:
         self.epoch = epoch
-        self.batches = 0
+        self.batches = self.samples = self.n_tasks = 0
         self.mask = 0
         self.open: tuple[int, int, int, int] | None = None
+        self.begun = self.is_ready = self._latest = perf_counter_ns()
+        self.first_asked = 0
+        self.last_wait: tuple[int, int] | None = None
         self._recorder = recorder
-        self._size = size
         self._totals = Totals(runs=1)
         self._pace = Pace(_TURN_COST_NS)
-        self._begun = self._latest = perf_counter_ns()
-        self._began_in = 0  # nanoseconds
-        self._missing = 0  # rows of the last batch
-        self._asked = self._arrived = 0
+        self._asked = self._arrived = self._stopped = 0
+        self._first_work = 0  # when a worker began with it
+        self._makes_batches = False  # each task makes one
+        self.catch_up: Callable[[], None] = _nothing
+
+    def add_samples(self, n: int) -> None:
+        """The loop has got so many."""
+        self.samples += n
 
     @property
     def totals(self) -> Totals:
         """The sums up to now."""
-        totals = replace(self._totals, batches=self.batches, elapsed_ns=self._latest - self._begun)
-        if self._size is None:
-            factor = self.batches / totals.made if totals.made else 1.0
-            totals.samples = round(totals.samples * factor)
-            return totals.extrapolated(max(factor, 1.0))
-        # What comes in windows is counted in rows.
-        timed, totals.samples = totals.samples, max(self.batches * self._size - self._missing, 0)
-        totals.made = timed / self._size
-        totals = totals.extrapolated(max(totals.samples / timed if timed else 1.0, 1.0))
-        for worker in totals.workers.values():
-            worker.batches = round(worker.samples / self._size)
+        self.catch_up()
+        before_loop = max(self.first_asked - self.is_ready, 0)  # it had something else to do
+        totals = replace(
+            self._totals,
+            batches=self.batches,
+            samples=self.samples,
+            elapsed_ns=self._latest - self.begun - before_loop,
+            workers=self._workers(),
+        )
+        if totals.starts and self._first_work:
+            totals.starting_ns = min(max(self._first_work - self.begun, 0), totals.start_ns)
+        totals.waited_ns = self._waited_ns(totals)
+        totals.made = self._made(totals.workers)
         return totals
 
-    def ends_short(self, missing: int) -> None:
-        """The last batch has fewer rows than the others, by so many."""
-        self._missing = missing
+    def _waited_ns(self, totals: Totals) -> float:
+        """What the loop waited: exactly for the first batch and for the end; in between, as in the turns timed."""
+        if not totals.starts:
+            return totals.elapsed_ns
+        begun, ended = self.last_wait or (0, 0)
+        known = totals.start_ns + ended - begun
+        late = totals.wait_ns + totals.pin_ns
+        share = late / (late + totals.step_ns) if late else 0.0
+        return known + share * max(totals.elapsed_ns - known, 0)
 
-    def made(self, task: Task, span: Span, count: int | None = None) -> None:
-        """A worker has done a task; `count` says of how many samples, where neither the worker nor the keys do."""
-        keys = task.keys if self._size is not None else _keys_in(task.keys, span.n_samples)
-        if count is None:
-            count = span.n_samples if span.n_samples >= 0 else len(keys)
+    def _workers(self) -> dict[int, WorkerTotals]:
+        """What each worker has done, as if all of it had been timed."""
+        timed = self._totals.workers
+        n_tasks, n_samples = (sum(getattr(worker, name) for worker in timed.values()) for name in ("tasks", "samples"))
+        is_sampled, by_samples = self.n_tasks > n_tasks, not self._makes_batches and n_samples > 0
+        factor = self.n_tasks / n_tasks if is_sampled and n_tasks else 1.0
+        workers = {number: worker.times(factor) for number, worker in timed.items()}
+        weights = {number: worker.samples if by_samples else worker.tasks for number, worker in timed.items()}
+        for number, batches in _dealt(self.batches, weights).items():
+            workers[number].batches = batches
+        if is_sampled and by_samples:
+            for number, samples in _dealt(self.samples, weights).items():
+                workers[number].samples = samples
+        return workers
+
+    def _made(self, workers: Mapping[int, WorkerTotals]) -> float:
+        """The batches that the workers have made, or begun; some of them are still on their way to the loop."""
+        if self._makes_batches:
+            return sum(worker.tasks for worker in workers.values())
+        n_samples = sum(worker.samples for worker in workers.values())
+        return self.batches * max(n_samples / self.samples if self.samples else 1.0, 1.0)
+
+    def made(self, task: Task, span: Span, keys: Any = None, n_samples: int | None = None) -> None:
+        """A worker has done a task, and timed it.
+
+        Args:
+            keys: of the samples, if not those of the task; or a text that says what was done, if that was not one
+                batch.
+            n_samples: how many samples it made; if None, as many as the worker says, or as there are keys. Where
+                several tasks make the same samples, only one of them counts them.
+        """
+        is_text = isinstance(keys, str)
+        if not is_text:
+            keys = _keys_in(task.keys if keys is None else keys, span.n_samples)
+            self._makes_batches = True
+        if n_samples is None:
+            n_samples = span.n_samples if span.n_samples >= 0 else len(keys)
+        if not self._first_work or span.begun < self._first_work:
+            self._first_work = span.begun
         if not span.is_extra:
-            self._totals.add_work(task.lane, span, count)
+            workers = self._totals.workers
+            if task.worker not in workers:
+                workers[task.worker] = WorkerTotals()
+            workers[task.worker].add(span, n_samples)
+        number = -1 if is_text else task.number
         if span.slowest_ns:
-            key = keys[span.slowest] if len(keys) == count else None
-            slow = SlowSample(span.slowest_ns, self.epoch, task.number, span.slowest, task.lane, key)
+            key = keys[span.slowest] if not is_text and len(keys) == n_samples else None
+            slow = SlowSample(span.slowest_ns, self.epoch, number, span.slowest, task.worker, key)
             self._recorder.note_slow(slow)
         if len(span.ends) > 8 * _MOST_SAMPLES:
             span = span._replace(ends=b"")
-        if self._size is None:
+        if not is_text:
             keys = keys[: _MOST_SAMPLES if span.ends else _MOST_KEYS]
             keys = keys.copy() if isinstance(keys, np.ndarray) else keys  # a view would keep all keys of the epoch
-        number = task.number if self._size is None else -1
-        self._recorder.work.append(Work(self.epoch, number, task.lane, span, keys, count))
+        self._recorder.work.append(Work(self.epoch, number, task.worker, span, keys, n_samples))
 
     def prepared(self, number: int, begun: int, ended: int) -> None:
         """A batch was pinned or moved in another thread."""
@@ -235,16 +430,19 @@ class Run:
 
     def ready(self) -> None:
         """The workers were started, and the loop may begin."""
-        self._latest = perf_counter_ns()
-        self._began_in = self._latest - self._begun
+        self._latest = self.is_ready = perf_counter_ns()
 
     def ask(self) -> None:
         """The loop asks for a batch."""
+        if self.last_wait is not None:
+            return
         self._asked = self._latest = asked = perf_counter_ns()
         self._arrived = 0
         if self.open is not None:
             self._close(*self.open, asked)
             self.open = None
+        elif not self.first_asked:
+            self.first_asked = asked
 
     def arrive(self) -> None:
         """The batch is there, but not yet where the loop wants it."""
@@ -253,39 +451,104 @@ class Run:
     def give(self, number: int, batch: Any) -> None:
         """The loop gets it."""
         self._latest = given = perf_counter_ns()
+        asked, self._asked = self._asked, 0
         totals = self._totals
         if self.batches == 1:
-            totals.starts += 1
-            totals.start_ns += self._began_in + given - self._asked
+            totals.starts = 1
+            totals.start_ns = self.is_ready - self.begun + given - self.first_asked
         if (self.batches - 1) & self.mask:
             return
-        self.open = number, self._asked, self._arrived or given, given
+        self.open = number, asked, self._arrived or given, given
         if not totals.turns % _WEIGHED_EVERY:
             totals.weighed += 1
             totals.weighed_bytes += bytes_of(batch)
 
+    def stop(self) -> None:
+        """There is no further batch; what was started for the epoch is about to end."""
+        if not self._stopped:
+            self._stopped = perf_counter_ns()
+
     def end(self) -> None:
-        """There is no further batch; the loop may ask again."""
-        self._latest = perf_counter_ns()
+        """It has ended; the loop may ask again."""
+        if self._totals.ended:
+            return
         self._totals.ended = 1
+        self._latest = ended = perf_counter_ns()
+        self._totals.stopping_ns = ended - (self._stopped or ended)
+        self.last_wait = (self._asked or ended), ended
 
     def _close(self, number: int, asked: int, arrived: int, given: int, done: int) -> None:
-        is_first = self.batches == 1
+        is_first, totals = self.batches == 1, self._totals
         self._recorder.turns.append(Turn(self.epoch, number, asked, arrived, given, done, is_first))
-        if not is_first:  # the first batch is late because the workers start
-            self._totals.add_turn(arrived - asked, given - arrived, done - given)
+        totals.steps += 1
+        totals.step_ns += done - given
+        if not is_first:  # the wait for which is counted as a whole, with what was before it
+            totals.turns += 1
+            totals.wait_ns += arrived - asked
+            totals.pin_ns += given - arrived
         self._pace.note(done - asked)
         self.mask = self._pace.mask
 
 
+def _dealt(n: int, weights: Mapping[int, float]) -> dict[int, int]:
+    """`n` in whole shares, as near to the weights as that is possible."""
+    total = sum(weights.values())
+    if not total:
+        return dict.fromkeys(weights, 0)
+    shares = {key: int(n * weight / total + 1e-9) for key, weight in weights.items()}
+    rests = sorted(weights, key=lambda key: shares[key] - n * weights[key] / total)
+    for key in rests[: n - sum(shares.values())]:
+        shares[key] += 1
+    return shares
+
+
 def _keys_in(keys: Any, n_samples: int) -> Any:
-    """The keys of a batch or of a single sample, as a list, a tuple or an array; of a stream there are none."""
+    """The keys of a batch or of a single sample, as a list, tuple or array; a user's iterable has none."""
     if type(keys) is PlacedKeys:
         keys = keys.keys
     if type(keys) is PackedIndices:
         return keys.array
     if type(keys) is Pull:
         return ()
-    if isinstance(keys, list) or (isinstance(keys, tuple) and n_samples != 1):
+    if isinstance(keys, (list, np.ndarray)) or (isinstance(keys, tuple) and n_samples != 1):
         return keys
     return (keys,)
+
+
+def plain_key(key: Any) -> int | str | None:
+    """A key of a sample as JSON knows it."""
+    if key is None:
+        return None
+    try:
+        return int(key.__index__())
+    except Exception:  # noqa: BLE001 (no integer, whatever it is)
+        return key if isinstance(key, str) else repr(key)
+
+
+def bytes_of(batch: Any) -> int:
+    """The bytes of all arrays, strings and bytes in a batch, wherever in its containers; others count as nothing.
+
+    Of a long list, some elements are looked at, and the others taken to be alike.
+    """
+    try:
+        return _bytes_of(batch, _DEEPEST)
+    except Exception:  # noqa: BLE001 (a user's own container may refuse to be looked at)
+        return 0
+
+
+def _bytes_of(batch: Any, depth: int) -> int:
+    if isinstance(batch, (str, bytes, bytearray)):
+        return len(batch)
+    n_bytes = getattr(batch, "nbytes", None)
+    if isinstance(n_bytes, int):
+        return n_bytes
+    if not depth:
+        return 0
+    if isinstance(batch, Mapping):
+        batch = batch.values()
+    elif not isinstance(batch, (list, tuple)):
+        return 0
+    elif len(batch) > _MANY:  # as much as some of them, for all: looking at each would take longer than to load them
+        some = batch[:: len(batch) // _MANY]
+        return sum(_bytes_of(field, depth - 1) for field in some) * len(batch) // len(some)
+    return sum(_bytes_of(field, depth - 1) for field in batch)

@@ -90,7 +90,10 @@ def test_streams_are_timed(tmp_path, engine):
         stats = loader.stats()
         loader.timeline(tmp_path / "timeline.html")
     assert (stats["batches"], stats["samples"]) == (11, 103)
-    assert stats["batch_seconds"]["fetch"] + stats["batch_seconds"]["collate"] > 0.005
+    assert list(stats["stages"]) == ["read", "map", "collate", "send"]
+    assert stats["stages"]["map"] > 0.005
+    assert sum(worker["batches"] for worker in stats["workers"]) == 11
+    assert sum(worker["samples"] for worker in stats["workers"]) == 103
     assert "window 0" in (tmp_path / "timeline.html").read_text()
 
 

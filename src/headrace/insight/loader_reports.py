@@ -1,4 +1,4 @@
-"""The methods by which a loader explains itself."""
+"""The methods by which a loader reports where its time goes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from headrace.insight.figures import Setup, cores
+from headrace.insight.figures import LoaderKind, Setup, cores
 from headrace.insight.recorder import Recorder
 
 if TYPE_CHECKING:
     import os
 
-    from headrace.insight.report import Report
-    from headrace.insight.status import ProgressLine
+    from headrace.insight.report import ProgressLine, Report
 
 
-class Explained:
-    """A loader that can tell where its time goes.
+class LoaderReports:
+    """A loader that reports where its time goes.
 
     Every batch is timed in the worker that makes it and in the loop that uses it; of batches that come every few
     microseconds, one run of many. What the methods tell is about all epochs so far, also in the middle of one.
@@ -30,9 +29,10 @@ class Explained:
     def stats(self, *, epoch: int | None = None, memory: bool = False) -> dict[str, Any]:
         """The figures so far, as plain values for JSON: counts, rates, times of each stage, waiting, workers.
 
-        Times are in seconds, rates per second, shares between 0 and 1. `batch_seconds` has the average times of a
-        batch: what a worker needed to `fetch` its samples, `collate` and `pack` them; what a thread needed to `prepare`
-        (pin, move) it; what the loop had to `wait`, to `pin` it itself, and for its own `step`.
+        Times are in seconds, rates per second, shares between 0 and 1. `stages` has the average times of a batch in a
+        worker, by what it does: `fetch` or `read`, the steps of a stream, `collate`, `send`. `batch_seconds` sums these
+        up as `fetch`, `collate` and `pack`, and has what a thread needed to `prepare` (pin, move) a batch, and what the
+        loop had to `wait`, to `pin` it itself, and for its own `step`.
 
         Args:
             epoch: of this epoch only, one of the last 64.
@@ -51,7 +51,7 @@ class Explained:
             >>> stats["batches"], stats["samples"], stats["num_workers"]
             (10, 100, 0)
         """
-        from headrace.insight.stats import stats_of
+        from headrace.insight.report import stats_of
 
         pids = self._recorder.pids() if memory else None
         try:
@@ -97,7 +97,7 @@ class Explained:
         """
         import json
 
-        from headrace.insight.trace import trace_of
+        from headrace.insight.timeline import trace_of
 
         Path(path).write_text(json.dumps(trace_of(self._recorder, self._setup())), encoding="utf-8")
 
@@ -114,9 +114,14 @@ class Explained:
             [0 1]
             [2 3]
         """
-        from headrace.insight.status import ProgressLine
+        from headrace.insight.report import ProgressLine
 
         return ProgressLine(self, file)  # type: ignore[arg-type]
+
+    @property
+    def _kind(self) -> LoaderKind:
+        """Of what data it makes batches."""
+        return "map"
 
     def _setup(self) -> Setup:
         loader: Any = self
@@ -127,4 +132,5 @@ class Explained:
             in_order=loader.in_order,
             persistent=loader.persistent_workers,
             cores=cores(),
+            kind=self._kind,
         )
