@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from headrace.base.freed_memory import keep_freed_memory
+from headrace.base.world import keep_freed_memory
 
 SLOTS = 16  # so few that they stay in the cache
 NICENESS = 2  # as our workers

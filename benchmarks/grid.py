@@ -15,7 +15,7 @@ from torch.utils import data as torch_data
 from benchmarks.small_samples import PlainDataset
 
 BATCH_SIZES = (None, 1, 32, 256)
-Library = Any
+Sequences = Any
 """`torch.utils.data` or `headrace`."""
 
 
@@ -24,12 +24,12 @@ class Case:
     """A dataset, and the options of its loader, made from a library's own classes."""
 
     name: str
-    make_dataset: Callable[[Library], Any]
-    make_options: Callable[[Library, Any], dict[str, Any]] = lambda library, dataset: {}
+    make_dataset: Callable[[Sequences], Any]
+    make_options: Callable[[Sequences, Any], dict[str, Any]] = lambda library, dataset: {}
     batch_sizes: Sequence[int | None] = BATCH_SIZES
     shuffles: Sequence[bool] = (False,)
 
-    def loader(self, library: Library, batch_size: int | None, shuffle: bool) -> Any:
+    def loader(self, library: Sequences, batch_size: int | None, shuffle: bool) -> Any:
         dataset = self.make_dataset(library)
         options = self.make_options(library, dataset)
         if "batch_sampler" not in options:
@@ -124,10 +124,10 @@ LARGE_SAMPLES: dict[str, Callable[[int], Any]] = {
 }
 
 
-def _plain(make_sample: Callable[[int], Any], n: int) -> Callable[[Library], Any]:
+def _plain(make_sample: Callable[[int], Any], n: int) -> Callable[[Sequences], Any]:
     made: list[Any] = []
 
-    def make(library: Library) -> Any:
+    def make(library: Sequences) -> Any:
         if not made:
             made.append(PlainDataset([make_sample(i) for i in range(n)]))
         return made[0]
@@ -164,7 +164,7 @@ class UserStream(torch_data.IterableDataset[Any]):
         yield from self.samples
 
 
-def _stream(library: Library, samples: list[Any]) -> Any:
+def _stream(library: Sequences, samples: list[Any]) -> Any:
     class Stream(library.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
             yield from samples
@@ -178,7 +178,7 @@ PAIRS = [(x, int(y)) for x, y in zip(X.numpy()[:N], Y[:N], strict=True)]
 INTS = list(range(1024))
 EVERY_SECOND = list(range(0, 1024, 2))
 
-DATASETS: dict[str, Callable[[Library], Any]] = {
+DATASETS: dict[str, Callable[[Sequences], Any]] = {
     "list of ints": lambda library: INTS,
     "range": lambda library: range(1024),
     "array": lambda library: X.numpy(),
@@ -211,7 +211,7 @@ DATASETS: dict[str, Callable[[Library], Any]] = {
     "list of 1 int": lambda library: [0],
 }
 
-STREAMS: dict[str, Callable[[Library], Any]] = {
+STREAMS: dict[str, Callable[[Sequences], Any]] = {
     "IterableDataset": lambda library: _stream(library, PAIRS),
     "IterableDataset of ints": lambda library: _stream(library, INTS),
     "IterableDataset of str": lambda library: _stream(library, list(map(str, INTS))),
@@ -233,7 +233,7 @@ class OwnSampler(torch_data.Sampler[int]):
         return self.n
 
 
-SAMPLERS: dict[str, Callable[[Library, Any], Any]] = {
+SAMPLERS: dict[str, Callable[[Sequences, Any], Any]] = {
     "RandomSampler, replacement": lambda library, data: library.RandomSampler(data, replacement=True),
     "RandomSampler, num_samples": lambda library, data: library.RandomSampler(data, num_samples=3 * len(data)),
     "RandomSampler, generator": lambda library, data: library.RandomSampler(data, generator=torch.Generator()),
@@ -256,11 +256,11 @@ SAMPLERS: dict[str, Callable[[Library, Any], Any]] = {
 }
 
 
-def torch_or_own(library: Library, name: str) -> Any:
+def torch_or_own(library: Sequences, name: str) -> Any:
     return getattr(library, name, None) or getattr(torch_data.distributed, name)
 
 
-BATCH_SAMPLERS: dict[str, Callable[[Library, Any], Any]] = {
+BATCH_SAMPLERS: dict[str, Callable[[Sequences, Any], Any]] = {
     "list of lists": lambda library, data: [list(range(i, i + 32)) for i in range(0, len(data) - 32, 32)],
     "BatchSampler": lambda library, data: library.BatchSampler(library.RandomSampler(data), 32, True),
     "BatchSampler of torch": lambda library, data: torch_data.BatchSampler(torch_data.RandomSampler(data), 32, False),
@@ -275,7 +275,7 @@ COLLATES: dict[str, Callable[[Any], Any]] = {
     ),
 }
 
-SAMPLED: dict[str, Callable[[Library], Any]] = {
+SAMPLED: dict[str, Callable[[Sequences], Any]] = {
     "list of ints": lambda library: INTS,
     "TensorDataset": lambda library: library.TensorDataset(X, Y),
     "plain": lambda library: PlainDataset(PAIRS),

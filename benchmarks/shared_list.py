@@ -30,8 +30,8 @@ from torch.utils import data as torch_data
 import headrace
 from benchmarks.report import Report, Settings, Target, progress
 from benchmarks.timing import Run, interleave, seconds, spread
-from headrace import SharedList
-from headrace.data.combine import get_items
+from headrace.data.dataset import get_items
+from headrace.data.shared_list import SharedList
 
 WORKERS = 2
 BATCH = 256

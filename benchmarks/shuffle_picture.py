@@ -19,7 +19,7 @@ import numpy as np
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-from headrace.base.keys import derive_key
+from headrace.base.generators import derive_key
 from headrace.order.permutation import Permutation
 
 LENGTHS = (300, 4096, 10**4, 10**6, 10**9, 10**12)

@@ -34,4 +34,4 @@ def test_examples(name):
 
 
 def test_there_are_examples():
-    assert {"headrace.batch.padding", "headrace.order.weights", "headrace.testing"} <= set(WITH_EXAMPLES)
+    assert {"headrace.batch.sequences", "headrace.order.weights", "headrace.testing"} <= set(WITH_EXAMPLES)

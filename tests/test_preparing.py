@@ -12,6 +12,7 @@ from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task
 from headrace.deliver.device import Delivery
 from headrace.engines.threads import ThreadEngine
 from headrace.flow import Flow
+from headrace.order.key_plan import KeyPlan
 from headrace.preparing import PreparingEngine
 from headrace.testing import FlakyDataset
 from tests.engines.jobs import Gated, job, processes, run, wait_for
@@ -65,7 +66,7 @@ def test_the_thread_begins_with_its_settings(make):
 def test_the_flow_over_it_keeps_the_order(make):
     engine = make(lambda batch: batch[0] * 10)
     engine.start(job(range(100)))
-    assert list(Flow(iter([[i] for i in range(50)]), engine)) == [10 * i for i in range(50)]
+    assert list(Flow(KeyPlan(iter([[i] for i in range(50)])), engine)) == [10 * i for i in range(50)]
 
 
 def test_errors_of_the_dataset_and_of_the_preparation_are_outcomes_of_their_batch(make):
@@ -102,14 +103,14 @@ def test_streams_end_as_they_do_without(make):
 def test_a_new_epoch_in_the_middle_and_at_the_end(make):
     engine = make(lambda batch: batch[0])
     engine.start(job(range(100)))
-    assert list(Flow(iter([[i] for i in range(10)]), engine)) == list(range(10))
+    assert list(Flow(KeyPlan(iter([[i] for i in range(10)])), engine)) == list(range(10))
     engine.begin_epoch()  # with nothing in flight
-    half = Flow(iter([[i] for i in range(10, 30)]), engine)
+    half = Flow(KeyPlan(iter([[i] for i in range(10, 30)])), engine)
     assert [next(half) for _ in range(5)] == list(range(10, 15))
     half.abandon()
     engine.begin_epoch()  # with tasks in flight, and prepared batches that wait
     for _ in range(3):
-        assert list(Flow(iter([[i] for i in range(40, 60)]), engine)) == list(range(40, 60))
+        assert list(Flow(KeyPlan(iter([[i] for i in range(40, 60)])), engine)) == list(range(40, 60))
         engine.begin_epoch()
 
 
@@ -119,12 +120,12 @@ def test_many_short_epochs(make):
     engine.start(job(range(100)))
     for epoch in range(40):
         n = epoch % 5
-        flow = Flow(iter([[i] for i in range(10)]), engine)
-        flow.submit_tasks()
+        flow = Flow(KeyPlan(iter([[i] for i in range(10)])), engine)
+        flow.fill()
         assert [next(flow) for _ in range(n)] == list(range(n))
         flow.abandon()
         engine.begin_epoch()
-    assert list(Flow(iter([[i] for i in range(10)]), engine)) == list(range(10))
+    assert list(Flow(KeyPlan(iter([[i] for i in range(10)])), engine)) == list(range(10))
 
 
 def test_preparing_runs_no_further_ahead_than_its_depth(make):

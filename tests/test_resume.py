@@ -474,7 +474,7 @@ def test_the_replay_touches_no_global_generator():
 
 
 def test_a_sampler_that_shares_its_generator_with_others_is_told_of():
-    """Its draws depend on how often the others draw, which no state of a loader can know."""
+    """Its draws depend on how often the others draw, which no loader state can know."""
 
     class Shares(Noisy):
         def __getitem__(self, index):
@@ -772,7 +772,7 @@ def test_another_kind_of_generator_is_refused(other):
 
 @pytest.mark.parametrize("value", [None, 3, [], {}, {"headrace": 2}, {"headrace": "1"}, {"model": 1}])
 def test_what_is_no_state_is_refused(value):
-    with pytest.raises(StateError, match="no state of a loader"):
+    with pytest.raises(StateError, match="not a loader state"):
         DataLoader(range(4)).load_state_dict(value)
 
 

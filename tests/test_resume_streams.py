@@ -28,7 +28,7 @@ from tests.resuming import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:The stream .* is iterated again"),
+    pytest.mark.filterwarnings("ignore:The dataset .* is iterated again"),
 ]
 
 
@@ -269,16 +269,16 @@ def test_a_stream_that_knows_its_state_is_not_run_forward(of_the_iterator):
     assert pulled == [6, 7, 8, 9]
 
 
-@pytest.mark.filterwarnings("error:The stream .* is iterated again")
+@pytest.mark.filterwarnings("error:The dataset .* is iterated again")
 def test_a_stream_that_knows_no_state_is_told_of():
     _, state = stop_after(loader_of("Numbers", 10), 2, 1)
     loader = loader_of("Numbers", 10)
     loader.load_state_dict(state)
-    with pytest.warns(UserWarning, match=r"The stream Numbers is iterated again .* has no state_dict\(\)"):
+    with pytest.warns(UserWarning, match=r"The dataset Numbers is iterated again .* has no state_dict\(\)"):
         iter(loader)
 
 
-@pytest.mark.filterwarnings("error:The stream .* is iterated again")
+@pytest.mark.filterwarnings("error:The dataset .* is iterated again")
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in STATEFUL])
 def test_a_stream_that_knows_its_state_is_not_told_of(kind):
     _, state = stop_after(loader_of(kind, 10), 2, 1)
@@ -287,7 +287,7 @@ def test_a_stream_that_knows_its_state_is_not_told_of(kind):
     assert len(list(loader)) == 3
 
 
-@pytest.mark.filterwarnings("error:The stream .* is iterated again")
+@pytest.mark.filterwarnings("error:The dataset .* is iterated again")
 def test_nothing_is_told_at_the_edge_of_an_epoch():
     loader, other = loader_of("Numbers", 4), loader_of("Numbers", 4)
     list(loader)

@@ -1,4 +1,4 @@
-"""Writes the map of modules into docs/design/architecture.md: every module, with the first line of its docstring.
+"""Writes docs/design/modules.md: every module, with the first line of its docstring.
 
 Usage: python tools/module_map.py [--check]
 """
@@ -11,9 +11,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headrace"
-PAGE = ROOT / "docs" / "design" / "architecture.md"
-BEGIN = "<!-- module map: written by tools/module_map.py -->\n"
-END = "<!-- end of module map -->"
+PAGE = ROOT / "docs" / "design" / "modules.md"
+HEAD = """# Modules
+
+Written by `python tools/module_map.py`; a test keeps it current. The [architecture](architecture.md) page explains the
+layout.
+
+| module | what it is |
+|---|---|
+"""
 
 
 def first_line(path: Path) -> str:
@@ -22,37 +28,27 @@ def first_line(path: Path) -> str:
     return docstring.partition("\n")[0] if docstring else "(no docstring)"
 
 
-def render_map() -> str:
-    """Return the map as a table: modules at the top first, then package by package."""
-    rows = ["| module | what it is |", "|---|---|"]
+def render_page() -> str:
+    """Return the page: a table of the modules at the top, then package by package."""
+    rows = []
     paths = sorted(PACKAGE.rglob("*.py"), key=lambda path: (path.parent != PACKAGE, path.parent, path.name))
     for path in paths:
         is_package = path.name == "__init__.py"
         name = path.relative_to(PACKAGE.parent).as_posix()
         name = name.removesuffix("__init__.py") if is_package else name
         text = first_line(path).replace("|", r"\|")
-        rows.append(f"| **`{name}`** | {text} |" if is_package else f"| `{name}` | {text} |")
-    return "\n".join(rows) + "\n"
-
-
-def with_map(page: str) -> str:
-    """Return the page with its map replaced by the current one."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE.relative_to(ROOT)} must hold the lines {BEGIN.strip()!r} and {END!r}.")
-    return f"{before}{BEGIN}\n{render_map()}\n{END}{after}"
+        rows.append(f"| **`{name}`** | {text} |\n" if is_package else f"| `{name}` | {text} |\n")
+    return HEAD + "".join(rows)
 
 
 def main(arguments: list[str]) -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    current = with_map(page)
-    if current == page:
+    page = render_page()
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
         return 0
     if "--check" in arguments:
-        print(f"The module map in {PAGE.relative_to(ROOT)} is stale. Run: python tools/module_map.py", file=sys.stderr)
+        print(f"{PAGE.relative_to(ROOT)} is stale. Run: python tools/module_map.py", file=sys.stderr)
         return 1
-    PAGE.write_text(current, encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
     print(f"Updated {PAGE.relative_to(ROOT)}")
     return 0
 

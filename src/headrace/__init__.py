@@ -1,24 +1,19 @@
 """headrace brings data to the training loop: `torch.utils.data`, rebuilt.
 
-order/        which samples, in which order: samplers, batch samplers, the plan of an epoch
-data/         datasets: the abstract ones, combinations of others, whole batches at once
-sources/      files, object stores and databases, cut into blocks that can be read alone
-streams/      sources read in windows, and what is done to their rows
-batch/        samples into batches: fetching, collating, padding
-engines/      what runs the tasks: this process, threads, worker processes
-transport/    how batches get from a worker process to the loader: shared memory and messages
-flow.py       the loop that sends tasks out and brings batches back, with dealing.py and reorder.py
-window_flow.py  the same for the windows of streams
-deliver/      the iterator that the training loop holds, pinned memory, devices
-insight/      what can be told of a run: where its time went, timelines, audits
-frameworks/   NumPy, torch and JAX as outputs of the same core
-base/         errors, messages, containers, seeds, optional imports
-loader.py     DataLoader, which puts all of these together, with arguments.py, epochs.py and preparing.py
-multistream/  MultiStreamDataLoader: sequences side by side, on top of the loader
-tuning/       how many workers, of which kind
-inspecting/   a look into files and databases
-serving.py    torch's DataLoader served by headrace
-cli/          the command line
+loader.py, multistream/   DataLoader and MultiStreamDataLoader, on loader_base.py: arguments, states, reports
+epochs.py, config.py      start an epoch: what was asked for, its plan, its engine, its flow
+order/, streams/          plans: which samples come next, by key, by seed, from iterables, from windows of streams
+flow.py                   runs a plan on an engine: dispatch, bounds, order, errors, accounts
+engines/                  what runs the tasks: this process, threads, worker processes
+batch/, data/             samples into batches: datasets, fetching, collating, padding
+sources/                  files, object stores and databases, cut into blocks that can be read alone
+transport/                how batches get from a worker process to the loader: shared memory and messages
+deliver/                  the iterator that the training loop holds, pinned memory, devices
+insight/                  what can be said of a run: where its time went, timelines, audits
+frameworks/               NumPy, torch and JAX as outputs of the same core
+base/                     what a plan is; errors, messages, seeds, optional imports
+tuning/, inspecting.py    how many workers, of which kind; a look into files and databases
+torch_patch.py, cli/      torch's own DataLoader, patched to load with headrace; the command line
 """
 
 from importlib import import_module
@@ -47,14 +42,20 @@ from headrace.base.messages import BadSample
 from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
-from headrace.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
-from headrace.data.dataset import Dataset, IterableDataset
+from headrace.data.dataset import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    random_split,
+)
 
 if TYPE_CHECKING:
-    from headrace.batch.packing import Packed, pack_collate, unpack_sequences
-    from headrace.batch.padding import Padded, pad_collate
+    from headrace.batch.sequences import Packed, Padded, pack_collate, pad_collate, unpack_sequences
+    from headrace.data.dataset import TensorDataset
     from headrace.data.shared_list import SharedList
-    from headrace.data.tensors import TensorDataset
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
     from headrace.inspecting import Inspection, inspect
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     )
     from headrace.order.weights import class_weights
     from headrace.sources.cache import Cache
+    from headrace.sources.options import FileOptions
     from headrace.streams.mix import mix
     from headrace.streams.readers import (
         read_arrow,
@@ -101,11 +103,12 @@ _LATE = {
     "ClassBatchSampler": "order.class_batches",
     "DataLoader": "loader",
     "DistributedSampler": "order.distributed",
+    "FileOptions": "sources.options",
     "Inspection": "inspecting",
     "MultiStreamDataLoader": "multistream.loader",
     "MultiStreamDataset": "multistream.dataset",
-    "Packed": "batch.packing",
-    "Padded": "batch.padding",
+    "Packed": "batch.sequences",
+    "Padded": "batch.sequences",
     "RandomSampler": "order.samplers",
     "Sampler": "order.samplers",
     "SequentialSampler": "order.samplers",
@@ -113,14 +116,14 @@ _LATE = {
     "Stream": "streams.stream",
     "StreamBatch": "multistream.steps",
     "SubsetRandomSampler": "order.samplers",
-    "TensorDataset": "data.tensors",
+    "TensorDataset": "data.dataset",
     "Tuning": "tuning.tune",
     "WeightedRandomSampler": "order.samplers",
     "class_weights": "order.weights",
     "inspect": "inspecting",
     "mix": "streams.mix",
-    "pack_collate": "batch.packing",
-    "pad_collate": "batch.padding",
+    "pack_collate": "batch.sequences",
+    "pad_collate": "batch.sequences",
     "plot_timings": "insight.plot",
     "read_arrow": "streams.readers",
     "read_csv": "streams.readers",
@@ -131,7 +134,7 @@ _LATE = {
     "read_text": "streams.readers",
     "sample_lengths": "order.bucket_batches",
     "tune": "tuning.tune",
-    "unpack_sequences": "batch.packing",
+    "unpack_sequences": "batch.sequences",
 }
 
 
@@ -165,6 +168,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "FileOptions",
     "HeadraceError",
     "InspectError",
     "Inspection",

@@ -8,8 +8,8 @@ import os
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.warning import warn_user
-from headrace.batch.padding import pad_collate
+from headrace.base.errors import warn_user
+from headrace.batch.sequences import pad_collate
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -120,6 +120,11 @@ def check_order(batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any,
         )
     if batch_sampler is None and batch_size is None and drop_last:
         raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last.")
+
+
+def check_quarantine(quarantine: Any, on_error: Any) -> None:
+    if quarantine is not None and on_error != "skip":
+        raise ValueError("quarantine keeps what is left out: pass on_error='skip', too.")
 
 
 def check_callables(collate_fn: Any, worker_init_fn: Any) -> None:

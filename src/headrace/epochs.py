@@ -1,32 +1,34 @@
-"""Starts the epochs of a loader, one after the other or in the middle, and tells how far they have come."""
+"""The epochs of a loader: starts them, one after the other or in the middle, and saves how far they have come."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, cast
 
-from headrace.assembly import base_seed_of, make_engine, make_flow, make_job, promised_length, seed_datapipe, sized
-from headrace.base.errors import StateError
-from headrace.base.progress import LaneProgress, Progress
+from headrace.base.errors import StateError, warn_user
+from headrace.base.generators import derive_key
+from headrace.base.messages import BadSample
+from headrace.base.plan import Plan
 from headrace.base.state import VERSION, check_counts
-from headrace.base.warning import warn_user
+from headrace.config import LoaderConfig, Reports
+from headrace.data.dataset import is_datapipe
 from headrace.deliver.device import plan_delivery
-from headrace.deliver.iterator import LoaderIterator
+from headrace.deliver.iterator import LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
+from headrace.deliver.quarantine import Quarantine
 from headrace.deliver.skipped import SkippedSamples
 from headrace.engines.duplicates import DuplicateWatch
-from headrace.engines.engine import Engine
-from headrace.flow import Flow
-from headrace.order.course import Course
-from headrace.order.stream_course import StreamCourse
+from headrace.engines.engine import Engine, Job
+from headrace.engines.worker import loop_workplace
+from headrace.flow import Account, Flow
+from headrace.frameworks.framework import random_source
+from headrace.order.schedule import Schedule
 from headrace.preparing import PreparingEngine
 
-if TYPE_CHECKING:
-    from headrace.insight.audit import Audit
-    from headrace.loader import DataLoader
-    from headrace.window_flow import WindowFlow
+_SEED_BITS = 2**63 - 1
 
 
 @dataclass
@@ -35,7 +37,7 @@ class _Running:
 
     iterator: LoaderIterator
     engine: Engine
-    flow: Flow | WindowFlow
+    flow: Flow
     duplicates: DuplicateWatch | None
 
 
@@ -44,19 +46,21 @@ class Epochs:
 
     It does not hold the loader, so that both are gone as soon as nobody uses them.
 
-    Args:
-        reads_windows: whether the course is that of a `Stream`.
+    Attributes:
+        schedule: makes the plans of the epochs.
+        next: the number of the next epoch.
+        reports: hears of what is seen on the way.
     """
 
-    def __init__(self, course: Course, *, reads_windows: bool) -> None:
-        self.course = course
-        self._windows: Any = course if reads_windows else None
-        self.next = 0  # the number of the next epoch
-        self.audit: Audit | None = None
-        self._latest: Progress | None = None
+    def __init__(self, schedule: Schedule, reports: Reports) -> None:
+        self.schedule = schedule
+        self.reports = reports
+        self.next = 0
+        self._latest: Plan | None = None
         self._loaded: dict[str, Any] | None = None
         self._running: _Running | None = None
         self._errors_before = 0
+        self._job: Job | None = None  # of the latest workers
 
     @property
     def number(self) -> int:
@@ -69,19 +73,22 @@ class Epochs:
             self._loaded = self._latest = None
         self.next = epoch
 
-    def save(self, n_errors: int) -> dict[str, Any]:
+    def save(self) -> dict[str, Any]:
         """Where the latest epoch is; after its end, at the beginning of the next."""
         if self._loaded is not None:
             return deepcopy(self._loaded)
-        progress = Progress(self.next - 1, is_over=True) if self._latest is None else self._latest
+        plan = self._latest
+        if plan is not None:
+            plan.catch_up()
+        is_edge = plan is None or plan.is_over
         return {
             "headrace": VERSION,
-            "epoch": progress.epoch + 1 if progress.is_over else progress.epoch,
-            "batches": 0 if progress.is_over else progress.batches,
-            "errors": self._errors_before + n_errors,
-            "base_seed": progress.base_seed,
-            "shared_seed": progress.shared_seed,
-            "course": deepcopy(self.course.save(progress)),
+            "epoch": self.next if plan is None else plan.epoch + plan.is_over,
+            "batches": 0 if plan is None or is_edge else plan.batches,
+            "errors": self._errors_before + len(self.reports.errors),
+            "base_seed": 0 if plan is None else plan.base_seed,
+            "shared_seed": None if plan is None else plan.shared_seed,
+            "course": deepcopy(self.schedule.edge() if plan is None or is_edge else plan.position()),
         }
 
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -91,30 +98,23 @@ class Epochs:
             StateError: it is no state, or it does not fit.
         """
         states: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
-        for one in states or [state]:
+        states = [self.schedule.upgrade(one) for one in states or [state]]
+        for one in states:
             _check_header(one)
         try:
-            state = self._gathered(states)
-            self.course.check(state["course"], is_edge=_is_edge(state))
+            state = self.schedule.gather(states)
+            self.schedule.check(state["course"], is_edge=_is_edge(state))
         except (AttributeError, KeyError, TypeError) as error:
             raise StateError(f"The state is damaged: {error!r}. Pass what state_dict() gave.") from error
         self._loaded = deepcopy(dict(state))
         self.next, self._errors_before = state["epoch"], state["errors"]
         self._latest = None
         self.stop_running()
-
-    def _gathered(self, states: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """One state, of those of all ranks."""
-        if self._windows is not None:
-            gathered: Mapping[str, Any] = self._windows.gather(states)
-            return gathered
-        if len(states) != 1:
-            raise StateError("Only streams need the states of all ranks. Pass that of one of them.")
-        return states[0]
+        self.reports.errors.clear()  # the state counts those that it had
 
     def seek(self, batch: int) -> None:
         """Let the next epoch begin before batch number `batch`."""
-        course = self.course.seek(batch) if self._windows is None else self._windows.seek_in(self.next, batch)
+        course = self.schedule.seek(self.next, batch)
         self._loaded = {
             "headrace": VERSION,
             "epoch": self.next,
@@ -134,98 +134,189 @@ class Epochs:
             running.iterator.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "audit": None, "_latest": None, "_running": None}
+        return {**self.__dict__, "_latest": None, "_running": None, "_job": None}
 
-    def begin(self, loader: DataLoader[Any]) -> LoaderIterator:
-        """Start the next epoch."""
+    def begin(self, config: LoaderConfig, promise: PromisedLength | None = None) -> LoaderIterator:
+        """Start the next epoch.
+
+        Args:
+            promise: the length that an iterable dataset was asked for.
+        """
         state, self._loaded = self._loaded, None
         if state is not None and _is_edge(state):
-            self.course.restore(state["course"])
+            self.schedule.restore(state["course"])
             state = None
-        progress = _progress_of(self.next, state, loader)
-        size = None if self._windows is None else loader.batch_size or 1
-        run = loader._recorder.begin(progress.epoch, size)
-        self.next += 1
+        if self._latest is not None:
+            self._latest.catch_up()
+        run = self.reports.recorder.begin(self.next)
+        start: Mapping[str, Any] = {} if state is None else state["course"]
+        begin = partial(
+            self._make_plan,
+            config,
+            start,
+            batches=0 if state is None else state["batches"],
+            # The iterations of so many workers cannot become those of others: this epoch ends as it began.
+            workers=start.get("workers", config.num_workers),
+        )
         if self._running is not None:
-            iterator = self._begin_next(loader, self._running, progress)
+            iterator = self._begin_next(config, self._running, begin)
         else:
-            iterator = self._begin_first(loader, progress, state)
-        self._latest = progress
-        for _ in range(progress.start.get("discard", 0)):
+            iterator = self._begin_first(config, begin, state)
+        self.next += 1
+        self._latest = iterator.plan
+        iterator.promise = promise
+        for _ in range(start.get("discard", 0)):
             next(iterator, None)
         if run is not None:
+            if start.get("discard"):
+                iterator.plan.catch_up()
+                run.samples = 0
             run.ready()
             iterator.time(run)
         return iterator
 
-    def _begin_first(
-        self, loader: DataLoader[Any], progress: Progress, state: Mapping[str, Any] | None
-    ) -> LoaderIterator:
-        pin = pin_function(loader.pin_memory_device) if loader.pin_memory else None
+    def _make_plan(
+        self,
+        config: LoaderConfig,
+        start: Mapping[str, Any],
+        shared_seed: int | None = None,
+        *,
+        batches: int,
+        workers: int,
+    ) -> Plan:
+        shared_seed = _seed_datapipe(config, shared_seed)
+        plan = self.schedule.begin(self.next, start, batches=batches, workers=workers)
+        plan.workers, plan.shared_seed = workers, shared_seed
+        return plan
+
+    def _begin_first(self, config: LoaderConfig, begin: Any, state: Mapping[str, Any] | None) -> LoaderIterator:
+        pin = pin_function(config.pin_memory_device) if config.pin_memory else None
         base_seed, shared_seed = (None, None) if state is None else (state["base_seed"], state.get("shared_seed"))
-        progress.shared_seed = seed_datapipe(loader, shared_seed)
-        progress.keys = keys = self.course.begin(progress)
-        progress.base_seed = base_seed_of(loader, progress, base_seed)
-        engine = make_engine(loader, progress.workers)
-        if progress.workers > 0 and base_seed is None:
-            if loader.prefetch_factor == 0:
+        plan: Plan = begin(shared_seed)
+        plan.base_seed = drawn_seed = self._base_seed(config, plan, base_seed)
+        if plan.replays:
+            warn_user(
+                f"The dataset {type(config.dataset).__name__} is iterated again up to where the state was taken, "
+                "because it has no state_dict() and load_state_dict(). Give them to the dataset or to its iterator, "
+                "and it can go there at once."
+            )
+        engine = config.make_engine(plan.workers, self.reports.on_restart)
+        if hasattr(engine, "pids"):
+            self.reports.recorder.follow(cast("Any", engine))
+        if plan.workers > 0 and base_seed is None:
+            if config.prefetch_factor == 0:
                 raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
             # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.
-            seed_datapipe(loader)
-            progress.keys = keys = self.course.begin(progress)
-        starts = None
-        if isinstance(self.course, StreamCourse):
-            starts = self.course.starts(progress.epoch, progress.start)
-        engine.start(make_job(loader, progress, starts))
+            shared_seed = plan.shared_seed
+            plan = begin()
+            plan.base_seed, plan.shared_seed = drawn_seed, shared_seed
+        reader = self.schedule.reader(config)
+        timed = self.reports.recorder.is_on
+        self._job = job = config.make_job(
+            base_seed=plan.base_seed, shared_seed=plan.shared_seed, starts=plan.starts(), reader=reader, timed=timed
+        )
+        engine.start(job)
         try:
-            delivery = plan_delivery(pin, loader.device)  # after the start: CUDA, once initialised, does not fork
+            delivery = plan_delivery(pin, config.device)  # after the start: CUDA, once initialised, does not fork
         except BaseException:
             engine.close()
             raise
-        skipped = self._account_of_skips(loader)
-        if progress.workers == 0:
-            flow = make_flow(loader, keys, engine, progress, None, skipped)
-            return LoaderIterator(
-                flow, sized(loader), promised_length(loader), skipped, progress, finish=delivery.at_once
-            )
-        duplicates = DuplicateWatch(loader.dataset, loader._warn_of_duplicates) if progress.follows_lanes else None
-        if delivery.prepare is not None:
-            depth = engine.depth if loader.device is None else 2
-            engine = PreparingEngine(engine, delivery, depth, loader._recorder.prepared)
-        flow = make_flow(loader, keys, engine, progress, duplicates, skipped)
-        flow.submit_tasks()
-        stays = loader.persistent_workers and progress.workers == loader.num_workers
-        iterator = LoaderIterator(
-            flow,
-            sized(loader),
-            promised_length(loader),
-            skipped,
-            progress,
-            workers=progress.workers,
-            stays=stays,
-            finish=delivery.finish,
-        )
+        duplicates, finish = None, delivery.at_once
+        if plan.workers > 0 and config.iterable:
+            duplicates = DuplicateWatch(config.dataset, self.reports.warn_of_duplicates)
+        if plan.workers > 0 and not plan.makes_batches:
+            finish = delivery.finish
+            if delivery.prepare is not None:
+                depth = engine.depth if config.device is None else 2
+                engine = PreparingEngine(engine, delivery, depth, self.reports.recorder.prepared)
+        stays = config.persistent_workers and plan.workers == config.num_workers > 0
+        skipped = self._count_skips(config)
+        flow = self._make_flow(config, plan, engine, duplicates, skipped)
+        iterator = LoaderIterator(flow, self.schedule, skipped, stays=stays, finish=finish)
+        if plan.workers > 0:
+            flow.fill()
         if stays:
             self._running = _Running(iterator, engine, flow, duplicates)
         return iterator
 
-    def _begin_next(self, loader: DataLoader[Any], running: _Running, progress: Progress) -> LoaderIterator:
+    def _begin_next(self, config: LoaderConfig, running: _Running, begin: Any) -> LoaderIterator:
         """Let the persistent workers start over. Their iterator is the same in all epochs, as torch's is."""
-        progress.shared_seed = seed_datapipe(loader)
-        progress.keys = keys = self.course.begin(progress)
+        plan: Plan = begin()
         running.flow.abandon()
-        running.engine.begin_epoch(progress.shared_seed)
-        skipped = self._account_of_skips(loader)
-        running.flow = make_flow(loader, keys, running.engine, progress, running.duplicates, skipped)
-        running.flow.submit_tasks()
-        running.iterator.begin(running.flow, promised_length(loader), skipped, progress)
+        running.engine.begin_epoch(plan.shared_seed)
+        skipped = self._count_skips(config)
+        running.flow = self._make_flow(config, plan, running.engine, running.duplicates, skipped)
+        running.flow.fill()
+        running.iterator.begin(running.flow, skipped)
         return running.iterator
 
-    def _account_of_skips(self, loader: DataLoader[Any]) -> SkippedSamples | None:
-        if loader.on_error != "skip":
+    def _make_flow(
+        self,
+        config: LoaderConfig,
+        plan: Plan,
+        engine: Engine,
+        duplicates: DuplicateWatch | None,
+        skipped: SkippedSamples | None,
+    ) -> Flow:
+        reports = self.reports
+        if self._job is not None and self._job.reader is not None:
+            plan.prepare(self._job.reader, loop_workplace(self._job, plan.spans))
+        return Flow(
+            plan,
+            engine,
+            in_order=config.in_order,
+            on_bad=None if skipped is None else partial(_note_bad, reports.quarantine, skipped),
+            on_first=None if duplicates is None else duplicates.tell,
+            account=self._open_account(plan, is_iterable=config.iterable),
+            run=reports.recorder.latest,
+        )
+
+    def _base_seed(self, config: LoaderConfig, plan: Plan, saved: int | None) -> int:
+        if config.seed is not None or self.schedule.shares_seed:
+            return derive_key(config.seed or 0, plan.epoch, "workers") & _SEED_BITS
+        if saved is None:
+            # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
+            return random_source(config.generator, config.library).draw_seed()
+        if config.iterable:
+            return saved
+        # What the workers drew until then is gone; they must not draw the same again.
+        return derive_key(saved, plan.batches, "workers, gone on") & _SEED_BITS
+
+    def _count_skips(self, config: LoaderConfig) -> SkippedSamples | None:
+        if not config.skips:
             return None
-        budget = None if loader.max_errors is None else loader.max_errors - self._errors_before
-        return SkippedSamples(loader.errors, budget, loader._warn_of_skips)
+        budget = None if config.max_errors is None else config.max_errors - self._errors_before
+        return SkippedSamples(self.reports.errors, budget, self.reports.warn_of_skips)
+
+    def _open_account(self, plan: Plan, *, is_iterable: bool) -> Account | None:
+        audit = self.reports.audit
+        if audit is None:
+            return None
+        from headrace.insight.audit import Part
+        from headrace.order.expected import KnownKeys
+
+        if audit.expect is None:
+            expected: Any = self.schedule.expected(plan)
+        else:
+            expected = KnownKeys(audit.expect, starts=plan.began_at == 0)
+        account: Account = audit.begin(
+            plan.epoch, Part(plan.began_at, *self.schedule.rank), expected, streams=is_iterable
+        )
+        return account
+
+
+def _note_bad(quarantine: Quarantine | None, skipped: SkippedSamples, bad: tuple[BadSample, ...]) -> None:
+    if quarantine is not None:
+        quarantine.note(bad)
+    skipped.note(bad)
+
+
+def _seed_datapipe(config: LoaderConfig, saved: int | None = None) -> int | None:
+    if not is_datapipe(config.dataset):
+        return None
+    from headrace.frameworks.torch_datapipes import begin_epoch
+
+    return begin_epoch(config.dataset, config.generator, shard=config.num_workers == 0, seed=saved)
 
 
 def _check_header(state: Any) -> None:
@@ -236,7 +327,7 @@ def _check_header(state: Any) -> None:
     """
     if not isinstance(state, Mapping) or state.get("headrace") != VERSION:
         raise StateError(
-            f"This is no state of a loader, of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
+            f"This is not a loader state of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
         )
     check_counts(state, "epoch", "batches", "errors")
     if state.get("base_seed", "") is not None:
@@ -247,32 +338,3 @@ def _is_edge(state: Mapping[str, Any]) -> bool:
     """Whether a state is of the beginning of an epoch, of which nothing was drawn yet."""
     course = state["course"]
     return not state["batches"] and not any(course.get(name) for name in ("ahead", "discard", "replay"))
-
-
-def _progress_of(epoch: int, state: Mapping[str, Any] | None, loader: DataLoader[Any]) -> Progress:
-    follows_lanes = isinstance(loader._epochs.course, StreamCourse)
-    if state is None:
-        return Progress(epoch, follows_lanes=follows_lanes, workers=loader.num_workers)
-    start, batches = state["course"], state["batches"]
-    lanes = {
-        number: LaneProgress(lane["batches"], lane["state"], lane["has_ended"])
-        for number, lane in enumerate(start.get("lanes", ()))
-    }
-    if any(lane.batches and lane.state is None and not lane.has_ended for lane in lanes.values()):
-        warn_user(
-            f"The stream {type(loader.dataset).__name__} is iterated again up to where the state was taken, because it "
-            "has no state_dict() and load_state_dict(). Give them to the dataset or to its iterator, and it can go "
-            "there at once."
-        )
-    return Progress(
-        epoch,
-        first=batches,
-        batches=batches,
-        ahead={batches + number for number in start.get("ahead", ())},
-        lanes=lanes,
-        last_lane=start.get("last_lane"),
-        start=start,
-        follows_lanes=follows_lanes,
-        # The streams of so many workers cannot become those of others in the middle: this epoch ends as it began.
-        workers=start.get("workers", loader.num_workers),
-    )

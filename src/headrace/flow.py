@@ -1,92 +1,112 @@
-"""The running loop on the loader's side: keys go out as numbered tasks, batches come back in order."""
+"""The running loop on the loader's side: it runs a plan on an engine."""
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from headrace.base.messages import BadSample, Exhausted, Failed, Finished, Outcome, Skipped, Task, opened
-from headrace.base.progress import Progress
-from headrace.dealing import Dealer
-from headrace.engines.engine import Engine, Timekeeper
-from headrace.reorder import ReorderBuffer
+from headrace.base.errors import add_note
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, LazyBatch, Outcome, Span, Task
+from headrace.base.plan import LOST, Batches, Call, Due, Plan, refuse_to_call
+from headrace.engines.engine import Engine
+from headrace.round_robin import RoundRobin
 
 _MANY = 8  # tasks in flight per worker
+_FIRST_CALL = -(2**62)  # numbers of calls count down from here; those of a plan's own questions, from -2
 
 
 class Account(Protocol):
-    """Keeps account of the batches of an epoch."""
+    """Keeps account of the samples of an epoch."""
 
-    def plan(self, task: Task) -> None:
-        """A batch is asked for."""
+    def ask(self, task: Task, keys: Any) -> None:
+        """A batch of these is asked for."""
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, task: Task, outcome: Outcome) -> None:
         """What became of it is told to the loop now."""
+
+    def give(self, keys: Any, *, is_lost: bool) -> None:
+        """A batch of these is handed to the loop, or left out, because it raised."""
 
     def end(self) -> None:
         """The loop is told that there is nothing more."""
 
 
+class Timekeeper(Protocol):
+    """Hears when tasks were done, and counts what the loop gets."""
+
+    samples: int
+    n_tasks: int
+    catch_up: Callable[[], None]
+    """Has the samples counted of all batches that were given."""
+
+    def add_samples(self, n: int) -> None:
+        """The loop has got so many."""
+
+    def made(self, task: Task, span: Span, keys: Any = None, n_samples: int | None = None) -> None:
+        """A worker has done a task; what it did in words, and for how many samples, unless it made one batch."""
+
+
 class Flow:
-    """One epoch of batches, as an iterator that stays usable after an error.
+    """One epoch of batches, as an iterator.
 
     Guarantees: each task is submitted once and its outcome is told once; at most `engine.depth` tasks are between
-    submission and delivery; keys are drawn no earlier than that allows; with `in_order`, batches leave in the order of
-    their keys.
+    submission and delivery, unless the plan bounds itself; a plan is asked no earlier than that allows; with
+    `in_order`, batches leave in the order in which they were asked for.
 
     Args:
-        takes_turns: whether each worker gets every n-th task, as in torch; else whichever is free gets the next.
-        progress: is told what is given out; it says where the epoch goes on.
-        tell_bad: hears of samples that were left out, in the order of their batches; what it raises ends the epoch.
-        tell_first: hears of the fingerprints of each worker's first batches.
+        on_bad: hears of samples that were left out, in the order of their batches; what it raises ends the epoch.
+        on_first: hears of the fingerprints of each worker's first batches.
         account: hears of every batch.
-        timekeeper: hears of those that were timed.
-
-    Attributes:
-        latest: the number of the batch that was given last.
+        run: hears of the tasks that were timed.
     """
 
     def __init__(
         self,
-        keys: Iterator[Any],
+        plan: Plan,
         engine: Engine,
         *,
         in_order: bool = True,
-        takes_turns: bool = True,
-        progress: Progress | None = None,
-        tell_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
-        tell_first: Callable[[int, int], None] | None = None,
+        on_bad: Callable[[tuple[BadSample, ...]], None] | None = None,
+        on_first: Callable[[int, int], None] | None = None,
         account: Account | None = None,
-        timekeeper: Timekeeper | None = None,
+        run: Timekeeper | None = None,
     ) -> None:
-        self._keys = keys
+        self.plan = plan
+        plan.call = _weakly(self)
         self._engine = engine
         self._works_ahead = engine.works_ahead
-        self._progress = progress = Progress(0) if progress is None else progress
-        self._dealer = Dealer(
-            engine.workers,
-            wait_for_each=in_order and takes_turns,
-            after=progress.last_lane,
-            ended=[number for number, lane in progress.lanes.items() if lane.has_ended],
+        self._workers = RoundRobin(
+            engine.workers, wait_for_each=in_order and plan.takes_turns, after=plan.after, ended=plan.ended
         )
-        self._done = frozenset(progress.ahead)
-        self._number = progress.batches  # of the next task
-        self._reorder: ReorderBuffer[Outcome] | None = None
-        if in_order:
-            self._reorder = ReorderBuffer(engine.capacity, progress.batches, self._done)
-        self._tell_bad = tell_bad
-        self._tell_first = tell_first
+        self._in_order = in_order
+        self._next_place = 0  # whose turn it is
+        self._early: dict[int, Due] = {}  # that have come before their turn
+        self._on_bad = on_bad
+        self._on_first = on_first
         self._account = account
-        self._timekeeper = timekeeper
-        self.latest = -1
-        self._in_flight: dict[int, Task] = {}
-        self._lanes_of_streams: dict[int, int] = {}  # of the tasks that have not been told yet
-        self._due: deque[Outcome] = deque()
-        self._submitted = 0
-        self._told = 0
-        self._enough = -1  # tasks in flight: at so many, more are sent though nobody waits; -1 where none works ahead
-        self._keys_ended = False
+        self._run = run
+        if run is not None:
+            plan.on_samples = run.add_samples
+            run.catch_up = _if_there(plan)
+        self._in_flight: dict[int, tuple[Task, int]] = {}  # and their places in the order; -1 for questions
+        self._called: dict[int, Outcome | None] = {}
+        self._released: deque[Due] = deque()  # in their order, but not accepted yet
+        self._is_taking = False
+        self._due: deque[Due] = deque()
+        self._batches: Iterator[Any] = iter(())  # that are being given out
+        self._where: Callable[[], str] | None = None
+        self._n_places = 0  # in the order
+        self._n_open = 0  # tasks that were asked for, and of which the loop has not heard yet
+        self._enough = -1  # tasks open: at so many, more are asked for though nobody waits; -1 where none works ahead
+        self._n_questions = 0
+        self._has_ended = False
+
+    @property
+    def latest(self) -> int:
+        """The number of the batch that was given last."""
+        return self.plan.latest + self.plan.pending
 
     def __iter__(self) -> Flow:
         return self
@@ -95,133 +115,309 @@ class Flow:
         """The next batch.
 
         Raises:
-            Exception: what the user's code raised for this batch; the next call goes on with the one after it.
+            Exception: what the user's code raised. If the plan survives errors, the next call goes on after that.
             StopIteration: the epoch is over.
         """
-        if not self._works_ahead and not self._keys_ended:
-            self.submit_tasks()
         while True:
-            while not self._due:
-                if not self._in_flight:
-                    if self._keys_ended:
-                        self._end()
-                        raise StopIteration
-                    self.submit_tasks()
-                    continue
-                self._receive()
-            outcome = opened(self._due[0])  # before it is taken: Ctrl-C may come while it is unpacked
-            self._due.popleft()
-            self._told += 1
-            self._note(outcome)
-            match outcome:
-                case Finished():
-                    if outcome.bad:
-                        self._report(outcome.bad)
-                    if self._submitted - self._told <= self._enough:
-                        self.submit_tasks()
-                    if self._account is not None:
-                        self._account.settle(outcome)
-                    self.latest = outcome.number
-                    return outcome.batch
-                case Failed():
-                    if self._submitted - self._told <= self._enough:
-                        self.submit_tasks()
-                    if self._account is not None:
-                        self._account.settle(outcome)
+            try:
+                for batch in self._batches:
+                    self.plan.pending += 1
+                    if batch is LOST or self._account is not None:
+                        self._account_for(batch)
+                        if batch is LOST:
+                            continue
+                    if self.plan.spans:
+                        self._note_spans()
+                    return batch
+            except BaseException as error:
+                if self._where is not None and isinstance(error, Exception):
+                    add_note(error, f"in {self._where()}")
+                self.abandon()  # the batches that were to come next are gone
+                raise
+            if self.plan.pending:
+                self.plan.catch_up()
+            if not self._due or not self._works_ahead:
+                self._wait()
+            due = self._due[0]
+            if type(due) is Batches:
+                self._begin(due)
+                continue
+            task, outcome = due  # type: ignore[misc]
+            if type(outcome) is Finished:
+                batch = outcome.batch
+                if type(batch) is LazyBatch:  # unpacked before it is taken: Ctrl-C may come in between
                     try:
-                        raise outcome.error
-                    finally:
-                        del outcome  # the traceback knows this frame; so nothing is kept alive in a circle
-                case Skipped(bad=bad) | Exhausted(bad=bad):
-                    if bad:
-                        self._report(bad)
-                    if self._account is not None:
-                        self._account.settle(outcome)
-                    self.submit_tasks()
+                        batch = batch()
+                    except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
+                        outcome = Failed(outcome.number, error, outcome.state)
+            self._due.popleft()
+            self._n_open -= 1
+            n_samples = self.plan.give_one(task, outcome)
+            if type(outcome) is not Finished:
+                self._tell(task, outcome)
+                continue
+            if outcome.bad:
+                self._report(outcome.bad)
+            if self._n_open <= self._enough:
+                self.fill()
+            if self._account is not None:
+                self._account.settle(task, outcome)
+            if self._run is not None:
+                self._run.samples += n_samples
+            return batch
 
-    def submit_tasks(self) -> None:
-        """Send out as many tasks as may be in flight.
+    def _account_for(self, batch: Any) -> None:
+        """A batch is given that somebody keeps account of, or is left out."""
+        self.plan.pending -= 1
+        self.plan.catch_up()
+        is_lost, mark = batch is LOST, next(self.plan.marks)
+        if self._account is not None:
+            self._account.give(self.plan.keys(mark), is_lost=is_lost)
+        n_samples = self.plan.give(iter((mark,)), 1)
+        if self._run is not None and not is_lost:
+            self._run.samples += n_samples
 
-        Where these are many, a sixteenth of them is sent at a time: so the workers wake less often.
-        """
-        depth = self._engine.depth
-        if self._works_ahead:
-            self._enough = depth - (depth // 16 if depth >= _MANY * self._engine.workers else 1)
+    def _note_spans(self) -> None:
+        """Batches were made in the loop."""
+        if self._run is not None:
+            for span in self.plan.spans:
+                self._run.n_tasks += 1
+                self._run.made(Task(-1, None, -1), span, "a batch that is made in the loop", 0)
+        self.plan.spans.clear()
+
+    def _tell(self, task: Task, outcome: Outcome) -> None:
+        """The loop hears of something that is no batch."""
+        if not isinstance(outcome, Failed) and outcome.bad:
+            self._report(outcome.bad)
+        if self._account is not None:
+            self._account.settle(task, outcome)
+        if isinstance(outcome, Failed):
+            if not self.plan.survives_errors:
+                self.abandon()
+            elif self._n_open <= self._enough:
+                self.fill()
+            try:
+                raise outcome.error
+            finally:
+                del outcome  # the traceback knows this frame; so nothing is kept alive in a circle
+        self.fill()
+
+    def _begin(self, due: Batches) -> None:
+        """Begin to give out several batches."""
         try:
-            self._submit_tasks(depth)
-        finally:
-            self._engine.flush()
+            self._batches, self.plan.marks, self._where = iter(due.opened()), due.marks, due.where
+            self._due.popleft()
+            self._n_open -= due.n_tasks
+            if due.bad:
+                self._report(due.bad)
+        except BaseException:
+            self.abandon()  # what is left does not fit together any more
+            raise
+        if self._works_ahead:
+            self.fill()
 
-    def _submit_tasks(self, depth: int) -> None:
-        while self._submitted - self._told < depth and not self._keys_ended:
-            lane = self._dealer.choose(depth)
-            if lane is None:
-                self._keys_ended = self._dealer.all_ended
+    def _wait(self) -> None:
+        """See that something is due.
+
+        Raises:
+            StopIteration: there is nothing left.
+        """
+        asks = self.plan.bounds_itself or not self._works_ahead
+        if not self._works_ahead:
+            self.fill()
+        while not self._due:
+            if self._in_flight and not self.plan.is_complete:
+                self._receive()
+                if asks and not self._due:
+                    self.fill()
+                continue
+            if not self.plan.is_complete:
+                self.fill()
+                if self._in_flight or self._due:
+                    continue
+            self._due.extend(() if self._has_ended else self._finish())
+            if not self._due:
+                self._end()
+                raise StopIteration
+
+    def _finish(self) -> Iterable[Due]:
+        self._has_ended = True
+        due = list(self.plan.finish())
+        self._n_open += len(due)
+        return due
+
+    def fill(self) -> None:
+        """Ask for as much as may be in flight.
+
+        Where that is much, a sixteenth of it is asked for at a time: so the workers wake less often.
+        """
+        if self._has_ended:
+            return
+        engine = self._engine
+        depth = engine.depth
+        if self._works_ahead:
+            self._enough = depth - (depth // 16 if depth >= _MANY * engine.workers else 1)
+        try:
+            if self.plan.bounds_itself:
+                self._ask_freely()
+            else:
+                self._ask(depth)
+        finally:
+            engine.flush()
+
+    def _ask(self, depth: int) -> None:
+        workers = self._workers
+        while self._n_open < depth:
+            worker = workers.choose(depth)
+            if worker is None:  # all are busy, or have ended
                 return
             try:
-                keys = next(self._keys)
-            except StopIteration:
-                self._keys_ended = True
-                return
-            except Exception as error:  # noqa: BLE001 (a sampler's error is raised when its batch is due)
-                self._dealer.take_back(lane)
-                self._put(Failed(self._take_number(), error))
-            else:
-                self._submit(Task(self._take_number(), keys, lane))
-            self._submitted += 1
+                task = self.plan.next_task(worker)
+            except Exception as error:  # noqa: BLE001 (raised when its batch is due)
+                task = self._fail(error)
+            if type(task) is not Task:
+                workers.take_back(worker)
+                if task is None:
+                    return
+                self._place(task)
+                continue
+            if task.worker != worker:
+                workers.take_back(worker)
+                workers.add(task.worker)
+            self._submit(task)
 
-    def _take_number(self) -> int:
-        while self._number in self._done:
-            self._number += 1
-        self._number += 1
-        return self._number - 1
+    def _ask_freely(self) -> None:
+        """Ask for all that the plan wants; without workers, one task at a time."""
+        workers = self._workers
+        while self._works_ahead or not (self._in_flight or self._due):
+            try:
+                task = self.plan.next_task(workers.idlest())
+            except Exception as error:  # noqa: BLE001 (raised when its batch is due)
+                task = self._fail(error)
+            if task is None:
+                return
+            if type(task) is Task:
+                workers.add(task.worker)
+                self._submit(task)
+            else:
+                self._place(task)
+
+    def _fail(self, error: Exception) -> Failed:
+        self._has_ended = True
+        return Failed(self.plan.batches, error)
+
+    def _place(self, item: Any) -> None:
+        """Something is due after all that was asked for before."""
+        self._n_open += 1
+        due: Due = (Task(item.number, None), item) if isinstance(item, Failed) else item
+        place, self._n_places = self._n_places, self._n_places + 1
+        self._release(place, due)
 
     def _submit(self, task: Task) -> None:
-        if self._account is not None:
-            self._account.plan(task)
+        place = -1
+        if task.number >= 0:
+            self._n_open += 1
+            place, self._n_places = self._n_places, self._n_places + 1
+            keys = None if self._account is None else self.plan.keys(task)
+            if self._account is not None and keys is not None:
+                self._account.ask(task, keys)
         try:
             self._engine.submit(task, more=True)
         except Exception as error:  # noqa: BLE001 (keys that cannot be sent are no reason to lose the batch that is due)
-            self._dealer.take_back(task.lane)
-            self._put(Failed(task.number, error))
+            self._workers.take_back(task.worker)
+            self._arrive(task, place, Failed(task.number, error))
         else:
-            self._in_flight[task.number] = task
-            if self._progress.follows_lanes:
-                self._lanes_of_streams[task.number] = task.lane
+            self._in_flight[task.number] = (task, place)
+
+    def call(self, requests: Sequence[Any]) -> list[Outcome]:
+        """Have the workers answer some requests now, while they go on with what they were asked for before."""
+        numbers = []
+        for keys in requests:
+            self._n_questions += 1
+            number, worker = _FIRST_CALL - self._n_questions, self._workers.idlest()
+            self._called[number] = None
+            numbers.append(number)
+            self._workers.add(worker)
+            self._submit(Task(number, keys, worker))
+        self._engine.flush()
+        answers: list[Outcome] = []
+        for number in numbers:
+            while (answer := self._called[number]) is None:
+                self._receive()
+            answers.append(answer)
+            del self._called[number]
+        return answers
 
     def _receive(self) -> None:
         outcome = self._engine.receive()
-        task = self._in_flight.pop(outcome.number)
-        self._dealer.take_back(task.lane)
+        task, place = self._in_flight.pop(outcome.number)
+        self._workers.take_back(task.worker)
+        run = self._run
         if type(outcome) is Finished:
-            if outcome.fingerprint is not None and self._tell_first is not None:
-                self._tell_first(task.lane, outcome.fingerprint)
-            if outcome.span is not None and self._timekeeper is not None:
-                self._timekeeper.made(task, outcome.span)
+            if run is not None:
+                run.n_tasks += 1
+                if outcome.span is not None:
+                    run.made(task, outcome.span, *self.plan.describe(task))
+            if outcome.fingerprint is not None and self._on_first is not None:
+                self._on_first(task.worker, outcome.fingerprint)
         elif isinstance(outcome, Exhausted):
-            self._dealer.retire(task.lane)
-        self._put(outcome)
-
-    def _put(self, outcome: Outcome) -> None:
-        if self._reorder is None:
-            self._due.append(outcome)
+            self._workers.retire(task.worker)
+        if place == self._next_place and self.plan.passes_on and not self._early:  # as nearly all do
+            self._next_place += 1
+            self._due.append((task, outcome))
         else:
-            self._due.extend(self._reorder.put(outcome.number, outcome))
+            self._arrive(task, place, outcome)
 
-    def _note(self, outcome: Outcome) -> None:
-        lane = self._lanes_of_streams.pop(outcome.number, None)
-        if lane is None:
-            self._progress.give(outcome.number)
-        elif isinstance(outcome, Exhausted):
-            self._progress.end_lane(lane)
+    def _arrive(self, task: Task, place: int, outcome: Outcome) -> None:
+        if place < 0:
+            if task.number in self._called:
+                self._called[task.number] = outcome
+                return
+            try:
+                self.plan.accept(task, outcome)
+            except Exception as error:  # noqa: BLE001 (raised after all that was asked for before)
+                self._place(self._fail(error))
         else:
-            self._progress.give_from(lane, outcome.state)
+            self._release(place, (task, outcome))
+
+    def _release(self, place: int, due: Due) -> None:
+        """Something has come: let the plan accept it, and what waited for it, each in its turn.
+
+        A plan may call the workers meanwhile: what comes then waits for its own turn.
+        """
+        if self._in_order and place != self._next_place:
+            self._early[place] = due
+            return
+        self._released.append(due)
+        self._next_place += 1
+        while self._next_place in self._early:
+            self._released.append(self._early.pop(self._next_place))
+            self._next_place += 1
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            while self._released:
+                one = self._released.popleft()
+                if type(one) is Batches or self.plan.passes_on:
+                    self._due.append(one)
+                else:
+                    self._take(*one)
+        finally:
+            self._is_taking = False
+
+    def _take(self, task: Task, outcome: Outcome) -> None:
+        try:
+            self._due.extend(self.plan.accept(task, outcome))
+        except Exception as error:  # noqa: BLE001 (what cannot be made of it is raised in its turn)
+            self._due.append((task, Failed(task.number, error)))
 
     def _report(self, bad: tuple[BadSample, ...]) -> None:
-        if self._tell_bad is None:
+        if self._on_bad is None:
             return
         try:
-            self._tell_bad(bad)
+            self.plan.catch_up()
+            self._on_bad(self.plan.locate(bad))
         except BaseException:
             self.abandon()
             raise
@@ -233,12 +429,41 @@ class Flow:
 
     def abandon(self) -> None:
         """Give up the rest of the epoch, but leave the engine for the next one."""
-        self._keys_ended = True
+        self.plan.catch_up()
+        self._has_ended = True
         self._account = None
+        self._batches = iter(())
         self._due.clear()
+        self._released.clear()
+        self._early.clear()
         self._in_flight.clear()
+        self._called.clear()
+        self.plan.abandon()
 
     def close(self) -> None:
         """Give up the rest of the epoch, and end the engine."""
         self.abandon()
         self._engine.close()
+
+
+def _weakly(flow: Flow) -> Call:
+    """Its `call`, as long as it is there: a cycle of references would keep workers alive."""
+    there = weakref.WeakMethod(flow.call)
+
+    def call(requests: Sequence[Any]) -> list[Outcome]:
+        method = there()
+        return refuse_to_call(requests) if method is None else method(requests)
+
+    return call
+
+
+def _if_there(plan: Plan) -> Callable[[], None]:
+    """Its `catch_up`, as long as it is there: what is known of old epochs must not keep their data alive."""
+    there = weakref.WeakMethod(plan.catch_up)
+
+    def catch_up() -> None:
+        method = there()
+        if method is not None:
+            method()
+
+    return catch_up

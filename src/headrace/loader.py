@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from headrace.arguments import (
@@ -13,47 +14,41 @@ from headrace.arguments import (
     check_iterable,
     check_order,
     check_policies,
+    check_quarantine,
     check_workers,
     checked_context,
-    checked_count,
     checked_seed,
     shown,
     warn_of_many_workers,
 )
-from headrace.assembly import import_engine, is_stream
-from headrace.base.messages import BadSample
-from headrace.base.warning import WarnOnce
+from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert
+from headrace.config import LoaderConfig
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
-from headrace.deliver.iterator import LoaderIterator, OpenIterators
-from headrace.deliver.quarantine import Quarantine
+from headrace.deliver.iterator import PromisedLength
 from headrace.engines.engine import Engine
-from headrace.epochs import Epochs
 from headrace.frameworks.framework import Output, resolve_output
-from headrace.insight.explained import Explained
+from headrace.insight.figures import LoaderKind
+from headrace.loader_base import Loader
 from headrace.order.batch_sampler import BatchSampler
-from headrace.order.course import Course
-from headrace.order.plan import is_settled
-from headrace.order.replayed_course import ReplayedCourse
+from headrace.order.iterables import IterableOrder
+from headrace.order.key_plan import is_settled
 from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSampler
-from headrace.order.seeded_course import seeded_course
+from headrace.order.schedule import Schedule
+from headrace.order.seeded_order import order_by_seed
 from headrace.order.shard import Even, Shard, resolve_shard
-from headrace.order.stream_course import StreamCourse
+from headrace.order.torch_order import TorchOrder
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
-
-    from typing_extensions import Self
-
-    from headrace.insight.audit import Audit
 
 T_co = TypeVar("T_co", covariant=True)
 
 _FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 
-class DataLoader(Explained, Generic[T_co]):
+class DataLoader(Loader, Generic[T_co]):
     """Batches of a dataset: everything `torch.utils.data.DataLoader` does, with its arguments and its results.
 
     Guarantees: the same arguments and the same state of torch's random generator give the same batches as torch, bit
@@ -79,7 +74,7 @@ class DataLoader(Explained, Generic[T_co]):
         in_order: give batches in the order of the sampler; else as they are ready.
         output: "torch", "numpy" or "jax" arrays; "auto" is torch if it is installed, else NumPy. What a `collate_fn`
             returns is converted too, except with "auto". JAX has 32-bit numbers only, unless `jax_enable_x64` is set.
-        engine: what the workers are: "processes", or "threads" for work that lets go of the GIL; or an engine of your
+        engine: what the workers are: "processes", or "threads" for work that releases the GIL; or an engine of your
             own (see `headrace.testing`).
         device: move batches of torch tensors there, ahead of the loop; what `torch.device` takes.
         on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`, and the
@@ -167,13 +162,7 @@ class DataLoader(Explained, Generic[T_co]):
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
-        if quarantine is not None and on_error != "skip":
-            raise ValueError("quarantine keeps what is left out: pass on_error='skip', too.")
-        self._quarantine = None if quarantine is None else Quarantine(quarantine)
-        self.errors: list[BadSample] = []
-        self._warn_of_skips = WarnOnce()
-        self._warn_of_duplicates = WarnOnce()
-        self._warn_of_restarts = WarnOnce()
+        check_quarantine(quarantine, on_error)
         # Whose global generator is drawn from: that of the library the batches are for.
         self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
@@ -199,28 +188,58 @@ class DataLoader(Explained, Generic[T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_samples: int | None = None
-        self._epochs = Epochs(self._make_course(), reads_windows=self._is_stream)
-        self._iterators = OpenIterators()
+        self._start(self._make_schedule(), quarantine)
         self._initialised = True
         warn_of_many_workers(num_workers)
-        import_engine(self)
+        if self.num_workers > 0 and engine in ("processes", "threads"):
+            import_module(f"headrace.engines.{engine}")  # now, so that the first batch does not wait for it
 
-    def _make_course(self) -> Course:
+    def _config(self) -> LoaderConfig:
+        return LoaderConfig(
+            dataset=self.dataset,
+            iterable=self._iterable and not self._is_stream,
+            batched=self.batch_sampler is not None,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            collate_fn=self.collate_fn,
+            num_workers=self.num_workers,
+            engine=self.engine,
+            context=self.multiprocessing_context,
+            prefetch_factor=self.prefetch_factor,
+            deepens=self._may_deepen(),
+            persistent_workers=self.persistent_workers,
+            worker_init_fn=self.worker_init_fn,
+            timeout=self.timeout,
+            in_order=self.in_order,
+            seed=self.seed,
+            generator=self.generator,
+            library=self._random_library,
+            output=self.output,
+            pin_memory=self.pin_memory,
+            pin_memory_device=self.pin_memory_device,
+            device=self.device,
+            on_error=self.on_error,
+            max_errors=self.max_errors,
+            on_worker_death=self.on_worker_death,
+        )
+
+    def _promise(self) -> PromisedLength | None:
+        return None if self._promised_samples is None else PromisedLength(self.dataset, self._promised_samples)
+
+    def _make_schedule(self) -> Schedule:
         described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
         describe = partial(_describe, self.dataset)
         if self._is_stream:
-            from headrace.window_assembly import make_window_course
-
-            return make_window_course(self)
+            return self._stream_schedule()
         if self._iterable:
             if self.shard is not None:
                 raise ValueError(
                     "shard deals out the keys of a dataset by key, but this is a stream, which must read its own part "
                     "by itself: see headrace.get_worker_info() and torch.distributed.get_rank()."
                 )
-            return StreamCourse(self.batch_size, self.seed, described)
+            return IterableOrder(self.batch_size, self.seed, described)
         if self.seed is not None:
-            return seeded_course(
+            return order_by_seed(
                 self._index_sampler,
                 self.sampler,
                 self.batch_size,
@@ -230,7 +249,23 @@ class DataLoader(Explained, Generic[T_co]):
                 describe,
             )
         described["sampler"] = type(self._index_sampler if self.batch_size is None else self.sampler).__name__
-        return ReplayedCourse(self._index_sampler, self.generator, partial(describe, **described))
+        return TorchOrder(
+            self._index_sampler,
+            self.generator,
+            partial(describe, **described),
+            batched=self.batch_sampler is not None,
+        )
+
+    def _stream_schedule(self) -> Schedule:
+        from headrace.streams.rank_windows import Loading
+        from headrace.streams.schedule import StreamSchedule
+
+        shard = resolve_shard("auto", self.even) if self.shard is None else self.shard
+        skips = self.on_error == "skip"
+        recipe = self.dataset.recipe.lenient() if skips else self.dataset.recipe
+        size = self.batch_size or 1
+        batch_rows = size * (1 if recipe.packing is None else recipe.packing.length)
+        return StreamSchedule(Loading(recipe, batch_rows, self.drop_last, self.seed, shard or Shard(), skips), size)
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Iterable[Any]:
         if self._iterable:
@@ -254,25 +289,6 @@ class DataLoader(Explained, Generic[T_co]):
             )
         super().__setattr__(name, value)
 
-    def __iter__(self) -> LoaderIterator:
-        iterator = self._epochs.begin(self)
-        self._iterators.add(iterator)
-        return iterator
-
-    def close(self) -> None:
-        """End all workers, and the epochs that are not over yet. The next epoch starts new ones."""
-        self._epochs.stop_running()
-        self._iterators.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_iterators": OpenIterators()}
-
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch: with `seed` it decides the order, and samplers that count are told.
 
@@ -281,59 +297,11 @@ class DataLoader(Explained, Generic[T_co]):
         Raises:
             ValueError: `epoch` is negative, or no int.
         """
-        self._epochs.set_next(checked_count("epoch", epoch))
+        super().set_epoch(epoch)
         for sampler in (self._index_sampler, self.sampler):
             tell = getattr(sampler, "set_epoch", None)
             if self.seed is None and callable(tell):
                 tell(epoch)
-
-    def seek(self, batch: int) -> None:
-        """Let the next epoch begin with batch number `batch`; with `seed` at once, else its sampler draws up to there.
-
-        Raises:
-            ValueError: `batch` is negative, or no int.
-        """
-        self._epochs.seek(checked_count("batch", batch))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the latest epoch is, small and plain enough for JSON (if the state of your own dataset is).
-
-        Taken in the loop's body, it is the place after the batch at hand; after the loop, the beginning of the next
-        epoch. It never changes afterwards. The methods are those of torchdata's StatefulDataLoader.
-
-        With `seed`, everything is in it. Without, the order is, but what is drawn from torch's or NumPy's global
-        generators is up to you: save and restore them too, as for the rest of the training.
-        """
-        return self._epochs.save(len(self.errors))
-
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Let the next epoch go on with exactly the batch after which the state was taken.
-
-        Another number of workers, engine or prefetch_factor makes no difference; with `seed`, the batch size and the
-        number of ranks may be others, too. (The streams of your own of so many workers are ended by as many.) For a
-        `Stream` on another number of ranks, pass the states of all ranks, as a list.
-
-        Raises:
-            StateError: this is no state, or it was taken of other data or with other arguments; says which.
-        """
-        self._epochs.load(state)
-        self.errors.clear()  # they were of another life; the state counts those of its own
-
-    def audit(self, *, full: bool = False, expect: Iterable[Any] | None = None) -> Audit:
-        """Keep account of the epochs from the next one on, to prove that every sample comes exactly once.
-
-        It costs some fifty microseconds per batch, and at the end of an epoch about the time that drawing its keys
-        takes. A further call begins a new account.
-
-        Args:
-            full: keep the keys too, so that those that are missing can be named.
-            expect: the keys that all ranks together are to get in each epoch, for samplers of your own: mostly
-                `range(len(dataset))`.
-        """
-        from headrace.insight.audit import Audit
-
-        self._epochs.audit = audit = Audit(full=full, expect=expect)
-        return audit
 
     def _may_deepen(self) -> bool:
         """Whether it is up to us how far ahead the workers load.
@@ -357,14 +325,24 @@ class DataLoader(Explained, Generic[T_co]):
             TypeError: the dataset, or the sampler, has no length.
         """
         if not self._iterable or self._is_stream:
-            return self._epochs.course.n_batches(self._epochs.number)
+            return self._epochs.schedule.n_batches(self._epochs.number)
         self._promised_samples = n = len(self.dataset)
         if self.batch_size is None:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
+    @property
+    def _kind(self) -> LoaderKind:
+        return "stream" if self._is_stream else "iterable" if self._iterable else "map"
+
     def __repr__(self) -> str:
         return shown(self)
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether it is a `Stream`; whoever has one has imported its module."""
+    streams = loaded("headrace.streams.stream")
+    return streams is not None and isinstance(dataset, streams.Stream)
 
 
 def _describe(dataset: Any, **arguments: Any) -> dict[str, Any]:

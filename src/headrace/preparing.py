@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TypeAlias
 
 from headrace.base.errors import WorkerError, WorkerTimeoutError
-from headrace.base.messages import Outcome, Task, opened
+from headrace.base.messages import Outcome, Task, decoded
 from headrace.deliver.ahead import Ahead
 from headrace.deliver.device import Delivery
 from headrace.engines.engine import Engine, Job
@@ -82,7 +82,7 @@ class PreparingEngine:
 
 
 def _prepare(delivery: Delivery, tell: Tell | None, outcome: Outcome) -> Outcome:
-    outcome = opened(outcome)
+    outcome = decoded(outcome)
     begun = perf_counter_ns()
     prepared = delivery.prepare_outcome(outcome)
     if tell is not None:

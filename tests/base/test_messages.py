@@ -30,7 +30,7 @@ BAD = BadSample(key=3, batch=1, worker=0, error="ValueError: bad", traceback="â€
     [
         Pull(None),
         Task(3, Pull(2)),
-        Task(3, [1, 2], lane=1, leave_out=(0, 1)),
+        Task(3, [1, 2], worker=1, leave_out=(0, 1)),
         Finished(1, [2]),
         Finished(1, [2], (BAD,), fingerprint=9),
         Skipped(1, (BAD,)),

@@ -7,7 +7,7 @@ import pytest
 
 import headrace.batch.fetch as fetch_module
 from headrace import DataLoader
-from headrace.base.messages import PackedIndices, Place, PlacedKeys, Pull, StreamStart
+from headrace.base.messages import IterableStart, PackedIndices, Place, PlacedKeys, Pull
 from headrace.base.randomness import SampleRandomness, rng
 from headrace.batch.fetch import (
     POSITION,
@@ -18,7 +18,7 @@ from headrace.batch.fetch import (
     NoSampleLeft,
     Watch,
 )
-from headrace.batch.stream_fetch import IterableFetcher
+from headrace.batch.iterable_fetch import IterableFetcher
 from headrace.testing import FlakyDataset
 
 
@@ -382,13 +382,13 @@ def test_an_iteration_goes_on_in_the_middle(stop, forgets):
 
     first = fetcher_of()
     given = [first.fetch(Pull(2)) for _ in range(stop)]
-    start = StreamStart(batches=stop, size=2, state=None if forgets else first.state())
+    start = IterableStart(batches=stop, size=2, state=None if forgets else first.state())
     assert given + list(fetch_all(fetcher_of(start), Pull(2))) == [[i, i + 1] for i in range(0, 10, 2)]
 
 
 def test_an_iteration_that_has_ended_is_not_begun_again():
     dataset = Restarting(4)
-    fetcher = IterableFetcher(dataset, list, drop_last=False, start=StreamStart(batches=2, size=2, has_ended=True))
+    fetcher = IterableFetcher(dataset, list, drop_last=False, start=IterableStart(batches=2, size=2, has_ended=True))
     assert list(fetch_all(fetcher, Pull(2))) == []
     assert dataset.begun == 0
 
@@ -417,7 +417,7 @@ def test_a_stream_that_raised_before_raises_no_more_when_it_is_run_forward():
     with pytest.raises(ValueError, match="bad"):
         first.fetch(Pull(2))
     rest = list(fetch_all(first, Pull(2)))
-    again = IterableFetcher(Raising(8), list, drop_last=False, start=StreamStart(batches=2, size=2))
+    again = IterableFetcher(Raising(8), list, drop_last=False, start=IterableStart(batches=2, size=2))
     assert list(fetch_all(again, Pull(2))) == rest
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from headrace import Collator, pad_collate, register_collate
 from headrace.batch import collate as collate_module
 from headrace.batch import rows
-from headrace.batch.padding import _PaddingCollator
 from headrace.batch.rows import RowBuilder
+from headrace.batch.sequences import _PaddingCollator
 from headrace.frameworks import framework_of
 from headrace.frameworks.framework import empty_aligned
 from tests.needs import HAS_JAX, HAS_TORCH, needs_jax, needs_torch

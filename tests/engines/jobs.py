@@ -9,7 +9,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 from headrace import IterableDataset, get_worker_info
-from headrace.base.messages import Task, opened
+from headrace.base.messages import Task, decoded
 from headrace.engines import launch
 from headrace.engines.engine import Job
 from headrace.engines.inline import InlineEngine
@@ -68,7 +68,7 @@ def run(engine, keys):
         while waiting and in_flight < engine.capacity:
             engine.submit(waiting.pop(0))
             in_flight += 1
-        yield opened(engine.receive())
+        yield decoded(engine.receive())
         in_flight -= 1
 
 

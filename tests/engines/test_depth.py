@@ -11,6 +11,7 @@ from headrace import DataLoader, IterableDataset
 from headrace.engines.engine import Job
 from headrace.engines.processes import ProcessEngine
 from headrace.flow import Flow
+from headrace.order.key_plan import KeyPlan
 
 
 class Numbers:
@@ -32,7 +33,7 @@ def depths(dataset, n, *, deepens=True):
         Job(dataset, iterable=False, batched=True, drop_last=False, collate_fn=None, output="numpy", convert=True)
     )
     try:
-        flow = Flow(([i % len(dataset)] * 2 for i in range(n)), engine)
+        flow = Flow(KeyPlan([i % len(dataset)] * 2 for i in range(n)), engine)
         found = []
         for i, batch in enumerate(flow):
             assert (batch == i % len(dataset)).all()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import RemoteTraceback, WorkerError
-from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task, opened
+from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task, decoded
 from headrace.engines.engine import Interrupted
 from headrace.testing import FlakyDataset
 from tests.engines.jobs import (
@@ -160,7 +160,7 @@ def test_an_init_function_that_exits_does_not_leave_the_loader_waiting(ahead):
 
     def receive():
         try:
-            told.append(opened(ahead.receive()))
+            told.append(decoded(ahead.receive()))
         except WorkerError as error:
             told.append(error)
 
@@ -222,7 +222,7 @@ def test_capacity_many_tasks_are_taken_at_once_and_worked_on_while_nobody_waits(
     (tmp_path / "open").touch()
     for number in (2, 3):
         wait_for(tmp_path / f"begun-{number}")
-    assert sorted(opened(ahead.receive()).batch for _ in range(4)) == [[0], [1], [2], [3]]
+    assert sorted(decoded(ahead.receive()).batch for _ in range(4)) == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("name", IN_PROCESS)
@@ -233,7 +233,7 @@ def test_engines_without_workers_do_nothing_ahead(name, tmp_path):
     engine.start(job(Gated(tmp_path)))
     engine.submit(Task(0, [0]))
     assert not (tmp_path / "begun-0").exists()
-    assert opened(engine.receive()).batch == [0]
+    assert decoded(engine.receive()).batch == [0]
 
 
 # Epochs
@@ -244,7 +244,7 @@ def test_a_new_epoch_gives_up_what_is_in_flight_and_starts_streams_over(engine):
     for _ in range(3):
         for number in range(engine.capacity):
             engine.submit(Task(number, Pull(2), number % engine.workers))
-        assert type(opened(engine.receive())) is Finished
+        assert type(decoded(engine.receive())) is Finished
         engine.begin_epoch()
     outcomes = list(run(engine, [Pull(2)] * 4 * engine.workers))
     assert sorted(outcome.number for outcome in outcomes) == list(range(4 * engine.workers))
@@ -296,7 +296,7 @@ def receive_in_a_thread(engine):
 
     def receive():
         try:
-            told.append(opened(engine.receive()))
+            told.append(decoded(engine.receive()))
         except Exception as error:  # noqa: BLE001
             told.append(error)
 
@@ -331,7 +331,7 @@ def test_an_interrupt_wakes_whoever_waits_and_loses_nothing(ahead, tmp_path):
     assert not thread.is_alive()
     assert type(told[0]) is Interrupted
     (tmp_path / "open").touch()
-    assert opened(ahead.receive()) == Finished(0, [0])
+    assert decoded(ahead.receive()) == Finished(0, [0])
 
 
 def test_an_interrupt_that_wakes_nobody_does_not_spoil_the_next_epoch(engine):
@@ -352,7 +352,7 @@ def test_an_interrupt_after_the_end_does_not_spoil_the_next_start(engine):
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_closed_engine_writes_to_no_descriptor(start_method):
-    """Their numbers belong to others by then: a file that the user opened meanwhile must stay as it is."""
+    """Their numbers belong to others by then: a file that the user decoded meanwhile must stay as it is."""
     engine = AHEAD[start_method]()
     engine.start(job("ab"))
     engine.close()
@@ -404,7 +404,7 @@ def test_engines_keep_no_batch_that_they_gave_away(engine):
 
     engine.start(job("ab", collate_fn=Batch))
     engine.submit(Task(0, [0], 0))
-    outcome = opened(engine.receive())
+    outcome = decoded(engine.receive())
     watch = weakref.ref(outcome.batch)
     del outcome
     deadline = time.monotonic() + 5

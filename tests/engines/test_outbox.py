@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, IterableDataset
-from headrace.base.messages import Begun, Exhausted, Failed, Finished, Span, Task, opened
+from headrace.base.messages import Begun, Exhausted, Failed, Finished, Span, Task, decoded
 from headrace.batch.fetch import GATHERS
 from headrace.engines.inbox import take_apart
 from headrace.engines.outbox import Outbox, Report
-from headrace.transport.arena import LoaderArena, WorkerArena
 from headrace.transport.channel import LoaderChannel, WorkerChannel
-from headrace.transport.segment import create_segment
+from headrace.transport.shared_memory import LoaderArena, WorkerArena, create_segment
 
 
 class Pair:
@@ -52,7 +51,7 @@ class Pair:
 
 
 def finished_of(arrived):
-    return [opened(finished) for part in arrived if isinstance(part, list) for finished in part]
+    return [decoded(finished) for part in arrived if isinstance(part, list) for finished in part]
 
 
 def test_batches_come_together_while_there_is_more_to_do():
@@ -105,7 +104,7 @@ def test_the_memory_of_a_batch_may_be_used_again_at_once():
 @pytest.mark.parametrize(
     "outcome",
     [
-        Finished(9, "timed", span=Span(1, 2, 3, 4, 5)),
+        Finished(9, "timed", span=Span(1, 3, 3, 4, (("fetch", 2),))),
         Finished(9, "of a stream that knows its state", state={"has_ended": False}),
         Finished(9, "one of the first", fingerprint=7),
         Failed(9, ValueError("wrong")),
@@ -120,7 +119,7 @@ def test_what_is_kept_is_sent_before_anything_else(outcome):
     pair.send(Task(9, None), outcome)
     *before, last = pair.arrived()
     assert [finished.number for finished in finished_of(before)] == [0, 1, 2]
-    told = opened(last[0]) if isinstance(last, list) else last.message
+    told = decoded(last[0]) if isinstance(last, list) else last.message
     assert told.number == 9
     pair.close()
 

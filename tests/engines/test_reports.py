@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace import WorkerDiedError, WorkerTimeoutError
-from headrace.base.messages import PackedIndices, Pull, Task, opened
+from headrace.base.messages import PackedIndices, Pull, Task, decoded
 from headrace.engines import launch
 from headrace.engines.process_worker import LOST_CONNECTION
 from headrace.engines.reports import describe_death, describe_restart
@@ -130,7 +130,7 @@ def test_a_worker_that_hangs_shows_its_stack(tmp_path):
     assert "wait_for" in text  # where it hangs
     assert "__getitem__" in text
     (tmp_path / "open").touch()
-    assert opened(engine.receive()).batch == [7]  # and the engine goes on
+    assert decoded(engine.receive()).batch == [7]  # and the engine goes on
     engine.close()
 
 

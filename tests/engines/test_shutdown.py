@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.messages import Task
-from headrace.engines import patience, shutdown
+from headrace.engines import shutdown, timeouts
 from tests.engines.jobs import job, processes, wait_for
 
 
@@ -32,7 +32,7 @@ class Stubborn:
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(patience, "_GRACE_S", 0.3)
+    monkeypatch.setattr(timeouts, "_GRACE_S", 0.3)
     monkeypatch.setattr(shutdown, "_TERMINATE_S", 0.3)
 
 
@@ -55,13 +55,13 @@ def test_a_worker_that_hangs_is_ended_in_bounded_time(quick, tmp_path, ignores_s
 
 
 def test_the_bounds_are_what_they_should_be():
-    assert 1 <= patience._GRACE_S <= 10
+    assert 1 <= timeouts._GRACE_S <= 10
     assert shutdown._TERMINATE_S <= 5
-    assert patience._GRACE_INTERRUPTED_S < 1
+    assert timeouts._GRACE_INTERRUPTED_S < 1
 
 
 def test_a_user_who_pressed_ctrl_c_does_not_wait(monkeypatch, tmp_path):
-    monkeypatch.setattr(patience, "_GRACE_S", 100.0)
+    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
     engine = processes("fork", workers=1)
     engine.start(job(Stubborn(tmp_path, ignores_sigterm=False)))
     engine.submit(Task(0, [0], 0))
@@ -76,7 +76,7 @@ def test_a_user_who_pressed_ctrl_c_does_not_wait(monkeypatch, tmp_path):
 
 
 def test_workers_that_do_as_asked_are_not_waited_for(monkeypatch):
-    monkeypatch.setattr(patience, "_GRACE_S", 100.0)
+    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
     engine = processes("fork")
     engine.start(job(range(100)))
     engine.submit(Task(0, [0], 0))
@@ -97,7 +97,7 @@ class Slow:
 
 
 def test_a_worker_stops_after_the_sample_it_is_at(monkeypatch, tmp_path):
-    monkeypatch.setattr(patience, "_GRACE_S", 100.0)
+    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
     engine = processes("fork", workers=1)
     engine.start(job(Slow(tmp_path)))
     for number in range(2):
@@ -116,11 +116,11 @@ class Talkative:
 
 
 def test_a_worker_that_waits_to_be_read_ends_at_once(monkeypatch):
-    from headrace.transport import segment
+    from headrace.transport import shared_memory
 
-    monkeypatch.setattr(patience, "_GRACE_S", 100.0)
-    monkeypatch.setattr(segment, "_SMALLEST", 2**20)
-    monkeypatch.setattr(segment, "_LARGEST", 2**20)
+    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
+    monkeypatch.setattr(shared_memory, "_SMALLEST", 2**20)
+    monkeypatch.setattr(shared_memory, "_LARGEST", 2**20)
     engine = processes("fork")
     engine.start(job(Talkative()))
     for number in range(4):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace import DataLoader
-from headrace.transport import segment
+from headrace.transport import shared_memory
 from tests.failures.outcomes import Each
 from tests.failures.scripts import needs_proc, run_script
 
@@ -41,7 +41,7 @@ def no_memfd(monkeypatch):
 
 def report_free(monkeypatch, n_bytes):
     """Let every folder seem to have so many bytes free."""
-    monkeypatch.setattr(segment, "_free_bytes", lambda folder: n_bytes)
+    monkeypatch.setattr(shared_memory, "_free_bytes", lambda folder: n_bytes)
 
 
 def test_enough_room_in_a_file_warns_of_nothing(no_memfd, monkeypatch):
@@ -82,12 +82,12 @@ def test_a_memfd_that_is_not_allowed(monkeypatch):
 
 def test_an_arena_that_is_full_of_kept_batches(monkeypatch):
     """The user keeps more than the arena holds."""
-    monkeypatch.setattr(segment, "preferred_size", lambda n_workers: 2**23)
+    monkeypatch.setattr(shared_memory, "preferred_size", lambda n_workers: 2**23)
     check(DataLoader(Each(make, 16), batch_size=2, num_workers=2))
 
 
 def test_batches_larger_than_the_arena(monkeypatch):
-    monkeypatch.setattr(segment, "preferred_size", lambda n_workers: 2**20)
+    monkeypatch.setattr(shared_memory, "preferred_size", lambda n_workers: 2**20)
     check(DataLoader(Each(make, 16), batch_size=2, num_workers=2))
 
 

@@ -178,7 +178,7 @@ def test_without_a_timeout_a_stuck_worker_is_told_in_one_warning(monkeypatch, en
         warnings.showwarning = show
         iterator = iter(loader)
         assert plain(next(iterator)) == [0]  # however long a worker takes to start
-        monkeypatch.setattr("headrace.engines.patience._STALL_S", 0.05)
+        monkeypatch.setattr("headrace.engines.timeouts._STALL_S", 0.05)
         assert [plain(batch) for batch in iterator] == [[1], [2]]
     ((text, filename),) = told
     assert text.startswith("No batch has come for 0 seconds. Worker 0 (")

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from headrace import Dataset, IterableDataset
-from headrace.base.keys import derive_key
+from headrace.base.generators import derive_key
 from headrace.multistream.assign import ShuffledPieces, Shuffles
 from headrace.multistream.loader import MultiStreamDataLoader
 
@@ -238,10 +238,10 @@ def _sensible(case: Case) -> Case:
         case = replace(case, batch_first=False)
     if case.assign == "offset" and case.given == "a dataset":
         case = replace(case, given="lists")
-    if case.cycle and case.assign == "partition":
+    if case.assign == "partition":
         dealt = [sum(case.lengths[number] for number in case_group) for case_group in _groups(case)]
         if not all(dealt):
-            case = replace(case, cycle=False)
+            case = replace(case, assign="shuffle")
     return case
 
 

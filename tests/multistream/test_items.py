@@ -68,8 +68,7 @@ def test_steps_are_collated_by_default(kind, workers):
 @QUICK
 @given(kind=st.sampled_from(list(ITEMS)), workers=st.integers(1, 3), lengths=st.lists(st.integers(0, 9), min_size=1))
 def test_workers_do_not_matter(kind, workers, lengths):
-    if not any(lengths):
-        lengths = [1]
+    lengths = [*lengths, *([1] * (3 - sum(map(bool, lengths))))]  # something for each position
     arguments = {"assign": "partition", "cycle": False, "is_first": True}
     sequences = sequences_of(kind, lengths)
 

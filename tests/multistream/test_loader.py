@@ -96,7 +96,7 @@ def test_without_cycle_nothing_is_lost(case):
 @given(case=cases(cycle=False))
 def test_length(case):
     loader = case.loader()
-    if loader._plan.shares is None:
+    if loader._positions.shares is None:
         with pytest.raises(TypeError, match="lengths="):
             len(loader)
     else:
@@ -175,9 +175,12 @@ def test_two_iterations_at_once():
     assert [b for _, b in pairs] == case.expected(N, epoch=1)
 
 
-def test_more_positions_than_sequences():
-    case = Case(lengths=(3, 2), batch_size=5, assign="partition", cycle=False)
-    batches = take(case.loader(num_workers=2, engine="threads"), 100)
-    assert batches == case.expected(100)
-    assert [sum(batch["mask"]) for batch in batches] == [2, 2, 1]
-    assert take(replace(case, cycle=True, assign="shuffle").loader(), 4) != []
+@pytest.mark.parametrize("cycle", [True, False])
+@pytest.mark.parametrize("given", ["arrays", "generators"])
+def test_more_positions_than_sequences(cycle, given):
+    case = Case(lengths=(3, 2), batch_size=5, assign="partition", cycle=cycle, given=given)
+    with pytest.raises(ValueError, match="leaves 3 of 5 positions without an item, as there are only 2 sequences"):
+        case.loader(num_workers=2, engine="threads")
+    for assign in ("shuffle", "offset"):
+        fed = replace(case, assign=assign)
+        assert take(fed.loader(num_workers=2, engine="threads"), 100) == fed.expected(100)

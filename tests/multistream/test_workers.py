@@ -141,7 +141,7 @@ def test_an_error_ends_the_epoch_and_leaves_the_state(workers):
             seen.extend(map(plain, batches))
         assert seen == [[k, k] for k in range(len(seen))]
         assert len(seen) <= 5
-        assert through_json(loader.state_dict())["step"] == len(seen)
+        assert through_json(loader.state_dict())["course"]["step"] == len(seen)
         assert list(batches) == []
 
 

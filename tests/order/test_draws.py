@@ -9,10 +9,10 @@ import pickle
 import numpy as np
 import pytest
 
-from headrace.base.keys import derive_key
+from headrace.base.generators import derive_key
 from headrace.order import draws
+from headrace.order.counter_rng import exponentials_at, fractions_at, key_words, scramble, words_at
 from headrace.order.draws import NaturalOrder, PickedOrder, UniformDraws, draw_by_weight, pick_by_weight
-from headrace.order.mixing import exponentials_at, fractions_at, key_words, scramble, words_at
 from headrace.order.permutation import Permutation
 from tests.needs import needs_torch
 from tests.order.chi_square import SURPRISING, correlation, surprise, surprise_between
@@ -87,10 +87,10 @@ def test_words_of_neighbouring_keys_and_epochs_have_nothing_in_common():
 
 
 def test_fractions_are_never_0_or_1(monkeypatch):
-    from headrace.order import mixing
+    from headrace.order import counter_rng
 
     extremes = np.array([0, 2**64 - 1], dtype=np.uint64)
-    monkeypatch.setattr(mixing, "words_at", lambda counters, key: extremes)
+    monkeypatch.setattr(counter_rng, "words_at", lambda counters, key: extremes)
     assert fractions_at(first(2), 0).tolist() == [2.0**-53, 1 - 2.0**-53]
 
 
@@ -99,10 +99,10 @@ def test_exponentials_are_logarithms_of_fractions():
 
 
 def test_exponentials_are_right_for_the_smallest_and_the_largest_fractions(monkeypatch):
-    from headrace.order import mixing
+    from headrace.order import counter_rng
 
     fractions = np.array([2.0**-53, 2.0**-30, 0.25, 0.5, 1 - 2.0**-53, 1 - 2.0**-20])
-    monkeypatch.setattr(mixing, "fractions_at", lambda counters, key: fractions)
+    monkeypatch.setattr(counter_rng, "fractions_at", lambda counters, key: fractions)
     exponentials = exponentials_at(first(6), 0)
     assert (exponentials > 0).all()
     assert np.allclose(exponentials, -np.log1p(fractions - 1), rtol=1e-15)

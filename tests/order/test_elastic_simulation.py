@@ -1,6 +1,6 @@
 """A thousand ranks with sixteen workers each over a billion samples, by arithmetic: every sample comes exactly once.
 
-Nothing is loaded. Every rank is the course that a loader has, and every worker a copy of its order that came through
+Nothing is loaded. Every rank is the schedule that a loader has, and every worker a copy of its order that came through
 pickle. The run is stopped twice, and goes on with other numbers of ranks; workers are killed all the time. What is
 looked at are rounds (one batch of every rank) all over the epoch: the samples of a round must be just those at the
 next positions of the order, which the inverse of the shuffle tells.
@@ -17,11 +17,9 @@ import numpy as np
 import pytest
 
 from headrace import DataLoader
-from headrace.base.progress import Progress
-from headrace.dealing import Dealer
 from headrace.order.permutation import Permutation
 from headrace.order.shard import EVEN
-from headrace.reorder import ReorderBuffer
+from headrace.round_robin import RoundRobin
 
 N = 10**9 + 7  # a prime: nothing divides it
 BATCH = 32
@@ -34,15 +32,21 @@ def make_loader(rank, world, even="drop"):
     return DataLoader(range(N), BATCH, shuffle=True, seed=SEED, shard=(rank, world), even=even)
 
 
-def place_at(loader, position):
-    """Where the epoch goes on, as a state says it."""
+def plan_at(loader, position):
+    """The epoch from where it goes on, as a state says it."""
     state = json.loads(json.dumps(loader.state_dict()))
     state["course"]["position"] = position
-    return Progress(EPOCH, start=state["course"])
+    return loader._epochs.schedule.begin(EPOCH, state["course"])
+
+
+def keys_at(loader, position):
+    """The keys of the next batch, with their place; None at the end."""
+    task = plan_at(loader, position).next_task(0)
+    return None if task is None else task.keys
 
 
 def shuffle_of_the_epoch():
-    order = make_loader(0, 1)._epochs.course._order(EPOCH)
+    order = make_loader(0, 1)._epochs.schedule._order(EPOCH)
     shuffle = order._permutation
     assert isinstance(shuffle, Permutation)
     return shuffle
@@ -53,7 +57,7 @@ def round_of(world, position, even="drop"):
     keys = []
     for rank in range(world):
         loader = make_loader(rank, world, even)
-        batch = next(loader._epochs.course.begin(place_at(loader, position)), None)
+        batch = keys_at(loader, position)
         keys.append(np.empty(0, np.int64) if batch is None else batch.keys.array)
     return keys
 
@@ -110,7 +114,7 @@ def test_one_rank_hits_a_range_of_the_order_just_where_it_should():
         start = position - position % (BATCH * world)
         turn, rank = divmod(position - start, world)
         loader = make_loader(rank, world)
-        batch = next(loader._epochs.course.begin(place_at(loader, start)))
+        batch = keys_at(loader, start)
         assert batch.keys.array[turn] == shuffle.at(np.array([position]))[0]
         assert batch.place == (EPOCH, start + rank, world)  # what its random numbers are keyed by
 
@@ -121,12 +125,12 @@ class SimulatedWorkers:
     def __init__(self, order, rng):
         self.rng = rng
         self.orders = [pickle.loads(pickle.dumps(order)) for _ in range(WORKERS)]
-        self.dealer = Dealer(WORKERS, wait_for_each=False)
+        self.turns = RoundRobin(WORKERS, wait_for_each=False)
         self.queues = [deque() for _ in range(WORKERS)]
         self.kills = self.made = 0
 
     def give(self, depth, task):
-        self.queues[self.dealer.choose(depth)].append(task)
+        self.queues[self.turns.choose(depth)].append(task)
 
     def finish_one(self):
         """Some worker makes its next batch; it may be killed on the way, and its successor begins again."""
@@ -137,20 +141,22 @@ class SimulatedWorkers:
             self.kills += 1
             self.made += 1
         number, start, step = self.queues[worker].popleft()
-        self.dealer.take_back(worker)
+        self.turns.take_back(worker)
         return number, self.orders[worker].at(start + step * np.arange(BATCH))
 
 
 def deliver(workers, tasks, depth=32):
     """What a loop gets of one rank, in order."""
-    reorder, remaining, delivered, in_flight = ReorderBuffer(depth), iter(tasks), [], 0
+    early, remaining, delivered, in_flight = {}, iter(tasks), [], 0
     while len(delivered) < len(tasks):
-        while in_flight + len(reorder) < depth and (task := next(remaining, None)) is not None:
+        while in_flight + len(early) < depth and (task := next(remaining, None)) is not None:
             workers.give(depth, task)
             in_flight += 1
         number, batch = workers.finish_one()
         in_flight -= 1
-        delivered += reorder.put(number, batch)
+        early[number] = batch
+        while len(delivered) in early:
+            delivered.append(early.pop(len(delivered)))
     return delivered
 
 
@@ -158,8 +164,8 @@ def deliver(workers, tasks, depth=32):
 def test_workers_that_are_killed_and_finish_in_any_order_change_nothing(rank):
     world, start, n_batches = 1000, 4_321 * BATCH * 1000, 200
     loader = make_loader(rank, world)
-    undisturbed = loader._epochs.course.begin(place_at(loader, start))
-    expected = [next(undisturbed) for _ in range(n_batches)]
+    undisturbed = plan_at(loader, start)
+    expected = [undisturbed.next_task(0).keys for _ in range(n_batches)]
     tasks = [(number, placed.place.start, placed.place.step) for number, placed in enumerate(expected)]
     workers = SimulatedWorkers(shuffle_of_the_epoch(), random.Random(rank))
     delivered = deliver(workers, tasks)

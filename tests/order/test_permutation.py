@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.keys import derive_key
+from headrace.base.generators import derive_key
 from headrace.order import permutation
 from headrace.order.permutation import Permutation, RepeatedPermutation
 from tests.order.chi_square import SURPRISING, correlation, surprise

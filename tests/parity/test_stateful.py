@@ -20,7 +20,7 @@ from tests.resuming import own_generators  # noqa: E402
 pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:The stream .* is iterated again"),
+    pytest.mark.filterwarnings("ignore:The dataset .* is iterated again"),
 ]
 
 

@@ -110,7 +110,8 @@ def test_worker_info_in_torch_workers() -> None:
         class Asking(headrace.Dataset):
             def __getitem__(self, index):
                 ours, theirs = headrace.get_worker_info(), torch_data.get_worker_info()
-                assert (ours.id, ours.num_workers, ours.seed) == (theirs.id, theirs.num_workers, theirs.seed)
+                for name in theirs.__dataclass_fields__:
+                    assert getattr(ours, name) is getattr(theirs, name), name
                 assert ours.dataset is theirs.dataset is self and ours.seed == torch.initial_seed()
                 return ours.id
             def __len__(self):

@@ -371,7 +371,7 @@ def test_what_a_worker_knows_of_itself() -> None:
             ours, theirs = headrace.get_worker_info(), torch_data.get_worker_info()
             assert ours.dataset is theirs.dataset is self
             fields = {name: getattr(theirs, name) for name in theirs.__dataclass_fields__ if name != "dataset"}
-            assert (ours.id, ours.num_workers, ours.seed) == (theirs.id, theirs.num_workers, theirs.seed)
+            assert {name: getattr(ours, name) for name in fields} == fields
             assert torch.initial_seed() == ours.seed
             return index, fields, torch.get_num_threads(), torch.rand(()).item(), np.random.rand(), random.random()
 

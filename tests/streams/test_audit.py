@@ -96,7 +96,7 @@ def test_a_rank_that_is_missing_is_noticed():
 
 
 def test_rows_that_never_came_are_named(monkeypatch):
-    from headrace.streams.dealing import Deal
+    from headrace.streams.rank_split import Deal
 
     dealt = Deal.__iter__, Deal.__getitem__
     loader, audit = audited(in_memory(40, 4))

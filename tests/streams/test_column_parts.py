@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.later_column import LaterColumn
+from headrace.base.lazy_column import LazyColumn
 from headrace.streams.column_parts import ColumnCutter, ColumnParts
 
 
-class Words(LaterColumn):
+class Words(LazyColumn):
     """Numbers that become words."""
 
     def __init__(self, numbers):
@@ -26,7 +26,7 @@ class Words(LaterColumn):
     def __getitem__(self, rows):
         return Words(self.numbers[rows])
 
-    def made(self):
+    def materialize(self):
         return [str(number) for number in self.numbers]
 
 

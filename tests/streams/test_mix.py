@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import DataLoader, Stream
-from headrace.base.keys import derive_key
-from headrace.order.mixing import fractions_at
+from headrace.base.generators import derive_key
+from headrace.order.counter_rng import fractions_at
 from headrace.streams.mix import mix
 from headrace.streams.schedules import Schedule
 from tests.streams.memory import in_memory

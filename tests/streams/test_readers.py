@@ -6,12 +6,12 @@ import gzip
 import inspect
 import sqlite3
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
-from headrace import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
-from headrace.sources.file_source import FileOptions
+from headrace import FileOptions, read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
+from headrace.sources.options import TextArguments
 from headrace.sources.sql import SqlSource
 from headrace.sources.tar import TarSource
 from tests.sources.archives import tar_bytes
@@ -110,16 +110,42 @@ def defaults(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
-@pytest.mark.parametrize("read", [read_text, read_jsonl, read_csv])
-def test_readers_of_text_name_all_options_of_files(read):
-    options = {field.name: field.default for field in fields(FileOptions) if field.name != "access"}
-    assert options.items() <= defaults(read).items()
+def test_readers_of_text_take_all_options_of_files():
+    assert set(TextArguments.__annotations__) == {field.name for field in fields(FileOptions)}
 
 
 @pytest.mark.parametrize(("read", "source"), [(read_tar, TarSource), (read_sql, SqlSource)])
 def test_readers_name_all_options_of_their_source(read, source):
-    options = {name: default for name, default in defaults(source).items() if name != "access"}
+    options = {name: default for name, default in defaults(source).items() if name != "options"}
     assert options.items() <= defaults(read).items()
+
+
+class TestFileOptions:
+    @pytest.fixture
+    def path(self, tmp_path):
+        (tmp_path / "a.txt").write_bytes("zwölf".encode("latin-1"))
+        return tmp_path / "a.txt"
+
+    def test_one_object_serves_many_readers(self, path):
+        options = FileOptions(encoding="latin-1")
+        assert list(read_text(path, files=options)) == ["zwölf"]
+        assert list(read_csv(path, header=False, files=options)) == [{"f0": "zwölf"}]
+
+    def test_arguments_take_precedence(self, path):
+        options = FileOptions(encoding="ascii", errors="replace")
+        assert list(read_text(path, files=options, encoding="latin-1")) == ["zwölf"]
+
+    def test_what_are_no_options(self, path):
+        with pytest.raises(TypeError, match="files must be a FileOptions, got 'latin-1'"):
+            read_text(path, files="latin-1")
+
+    def test_a_cache_that_is_off_stays_off(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+        assert FileOptions().open_cache.folder == str(tmp_path)
+        assert replace(FileOptions(cache=False), block_bytes=1).open_cache is None
+
+    def test_none_means_the_default_retries(self, path):
+        assert list(read_text(path, encoding="latin-1", retries=None)) == ["zwölf"]
 
 
 @pytest.mark.parametrize("read", [read_parquet, read_arrow])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import DataLoader, Stream
 from headrace.streams.mix import mix
 from tests.streams.memory import in_memory
-from tests.test_window_flow import BusyEngine
+from tests.streams.test_plan import BusyEngine
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 

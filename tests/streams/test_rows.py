@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.errors import RecordError
-from headrace.streams.rows import ArrayRows, ComingRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
+from headrace.base.errors import InternalError, RecordError
+from headrace.sources.source import Block
+from headrace.streams.reading import ReadFacts, WindowRows
+from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
+from headrace.streams.windows import Window
 
 
 class Noting:
@@ -100,24 +103,51 @@ def test_rows_at_places(rows, as_columns):
     assert every_nth(rows, 0, 1, as_columns=as_columns) is rows
 
 
-def test_rows_are_read_as_far_as_they_are_wanted_and_then_forgotten():
+def coming(pieces, n_rows=None, **options):
+    """The rows of a window, of these pieces."""
+    return WindowRows(Window(0, 0, (Block("here", None, None),), 0), ReadFacts(), iter(pieces), n_rows, **options)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_rows_are_read_as_far_as_they_are_wanted_and_then_forgotten(is_told):
     chunks = Noting(9)
-    rows = ComingRows(iter(chunks), 9, "here")
-    assert (len(rows), chunks.n_read) == (9, 0)
+    rows = coming(chunks, 9 if is_told else None)
+    assert (len(rows), chunks.n_read) == (9 if is_told else 0, 0)
     assert (rows.slice(1, 3).columns()["s"], chunks.n_read, rows.first) == (["1", "2"], 2, 0)
     assert (rows.slice(3, 4).columns()["s"], chunks.n_read, rows.first) == (["3"], 2, 2)
     assert (rows.slice(7, 9).columns()["s"], chunks.n_read, rows.first) == (["7", "8"], 5, 6)
     assert len(rows.slice(9, 9)) == 0
+    with pytest.raises(InternalError, match="forgotten"):
+        rows.slice(0, 2)
+
+
+def test_rows_that_are_kept_can_be_had_again():
+    rows = coming(Noting(9), keeps=True)
+    for start, stop in ((5, 8), (0, 3), (2, 9), (0, 9)):
+        assert rows.slice(start, stop).rows() == columns_of(start, stop).rows()
 
 
 def test_all_rows_that_come():
-    assert ComingRows(iter(Noting(5)), 5, "here").rows() == columns_of(0, 5).rows()
-    assert ComingRows(iter(Noting(5)), 5, "here").columns()["s"] == ["0", "1", "2", "3", "4"]
+    assert coming(Noting(5), 5).whole().rows() == columns_of(0, 5).rows()
+    assert coming(Noting(5)).whole().columns()["s"] == ["0", "1", "2", "3", "4"]
+
+
+def test_rows_are_read_piece_by_piece():
+    chunks = Noting(5)
+    rows = coming(chunks)
+    seen = []
+    while not rows.is_read:
+        rows.read_on(seconds=0)
+        seen.append((rows.end, chunks.n_read, rows.is_read))
+    assert seen == [(2, 1, False), (4, 2, False), (5, 3, False), (5, 3, True)]
+    assert [len(chunk) for chunk in rows.held] == [2, 2, 1]
+    rows.taken()
+    assert (rows.first, rows.end, list(rows.held)) == (5, 5, [])
 
 
 @pytest.mark.parametrize(("n_rows", "problem"), [(8, "has more"), (10, "has 9")])
 def test_other_rows_than_should_come(n_rows, problem):
-    rows = ComingRows(iter(Noting(9)), n_rows, "here")
+    rows = coming(Noting(9), n_rows)
     rows.slice(0, 3)
     with pytest.raises(RecordError, match=f"here must have {n_rows} rows, but {problem}"):
         rows.slice(3, n_rows)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, read_text
-from headrace.sources.chunks import ValueChunk
-from headrace.sources.text import SplitChunk
-from headrace.streams.fetch import WindowFetcher
-from headrace.streams.messages import CutBatches, ReadWindow, SendRows
-from headrace.streams.rows import JoinedRows
+from headrace.engines.engine import Job
+from headrace.engines.worker import Workplace
+from headrace.sources.chunks import SplitChunk, ValueChunk
+from headrace.streams.fetch import StreamJob
+from headrace.streams.messages import CutBatches, ReadOn, SendRows
 from headrace.streams.text import TextBatches, text_of
 from headrace.streams.windows import Share
 
@@ -93,7 +94,7 @@ class TestLoaders:
 def test_an_interrupt_while_a_batch_is_split_leaves_nothing_out(rhymes, monkeypatch):
     """Either the epoch goes on with the next batch, or it is over."""
     whole = cut(RHYMES, 5)
-    monkeypatch.setattr("headrace.sources.line_source.LineSource._piece_bytes", 30)
+    monkeypatch.setattr("headrace.sources.text.LineSource._piece_bytes", 30)
     batches = iter(DataLoader(read_text(rhymes), batch_size=5))
     assert next(batches) == whole[0]
 
@@ -126,7 +127,7 @@ class TestText:
     @given(st.lists(st.lists(st.text("ab ", max_size=2), min_size=1, max_size=5), min_size=1, max_size=4), st.data())
     def test_it_answers_as_a_worker_would(self, windows, data):
         lines = [line for chunk in windows for line in chunk]
-        text = text_of(JoinedRows([chunk_of(chunk) for chunk in windows]))
+        text = text_of([chunk_of(chunk) for chunk in windows])
         start = data.draw(st.integers(0, len(lines) - 1))
         stop = data.draw(st.integers(start, len(lines)))
         assert text.answer(SendRows(None, start, stop)).rows() == lines[start:stop]
@@ -135,28 +136,34 @@ class TestText:
         assert list(text.answer(CutBatches(None, start, stop, size, 0))) == cut(lines[start:stop], size)
 
     def test_it_is_sent_as_texts(self):
-        text = text_of(JoinedRows([chunk_of(["a", "b"]), chunk_of(["c"])]))
+        text = text_of([chunk_of(["a", "b"]), chunk_of(["c"])])
         again = pickle.loads(pickle.dumps(text))
         assert again.answer(SendRows(None, 0, 3)).rows() == ["a", "b", "c"]
 
-    def test_other_rows_are_none(self):
-        assert text_of(ValueChunk(["a"], "text")) is None
-        assert text_of(JoinedRows([chunk_of(["a"]), ValueChunk(["b"], "text")])) is None
-        assert text_of(JoinedRows([])) is None
+    @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+    def test_rows_that_were_sent_before_are_left_out(self, lengths, data):
+        lines = [str(i) for i in range(sum(lengths))]
+        ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        text = text_of([chunk_of(lines[start:stop]) for start, stop in pairwise(ends)])
+        n = data.draw(st.integers(0, len(lines)))
+        left = text.without(n)
+        assert sum(map(len, left.chunks)) == len(lines) - n
+        assert left.answer(SendRows(None, n, len(lines)), n).rows() == lines[n:]
 
-    def test_a_long_one_is_not_sent_whole(self, rhymes, monkeypatch):
-        monkeypatch.setattr("headrace.streams.text._MOST_CHARACTERS", 100)
-        assert text_of(chunk_of(["a" * 100])) is None
-        assert list(DataLoader(read_text(rhymes), batch_size=7)) == cut(RHYMES, 7)
+    def test_other_rows_are_none(self):
+        assert text_of([ValueChunk(["a"], "text")]) is None
+        assert text_of([chunk_of(["a"]), ValueChunk(["b"], "text")]) is None
+        assert text_of([]) is None
 
 
 class TestWhoGetsText:
     """Only who wants nothing but lists of strings."""
 
-    def read(self, stream, **options):
-        options = {"collate": lambda strings: strings, "randomness": None, **options}
-        fetcher = WindowFetcher(stream.recipe, options.pop("collate"), **options)
-        return fetcher.fetch(ReadWindow(Share(stream.recipe.plan(None, 0).window(0))))
+    def read(self, stream, collate=lambda strings: strings, *, is_single=False):
+        reader = StreamJob(stream.recipe, batched=not is_single)
+        job = Job(None, False, not is_single, False, collate, "numpy", False, reader=reader)
+        fetcher = reader.open(Workplace(job, collate, number=0))
+        return fetcher.fetch(ReadOn(Share(stream.recipe.plan(None, 0).window(0))))
 
     @pytest.fixture
     def stream(self, rhymes):

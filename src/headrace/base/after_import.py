@@ -1,4 +1,4 @@
-"""Calls back when a module is imported, by anybody, without importing it."""
+"""Calls back when a module is imported, by anybody, without importing it. Loaded by `cli/hook` on its own, too."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def map_leaves(
     """Apply `fn` to everything in `value` that is not a mapping or a sequence.
 
     Args:
-        is_leaf: tells which containers are leaves too.
+        is_leaf: whether a container is a leaf, too.
         tuples_to_lists: whether plain tuples come out as lists (what torch's collation does) or as they are.
     """
     kind = kind_of(type(value))

@@ -1,4 +1,4 @@
-"""Every error headrace raises by itself.
+"""The errors that headrace raises by itself, and how it warns and checks arguments.
 
     Exception
     └── HeadraceError
@@ -24,6 +24,8 @@ Wrong arguments raise plain `ValueError`, `TypeError` or `AssertionError`, which
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 
@@ -123,6 +125,44 @@ class WorkerTimeoutError(WorkerError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a line to what is printed of an error; as its own `add_note` does, which Python 3.10 has not."""
+    """Add a line to what is printed of an error. Python 3.10 prints no notes: there it is the cause as well."""
     notes: list[str] = getattr(error, "__notes__", [])
     error.__notes__ = [*notes, note]  # type: ignore[attr-defined,unused-ignore]
+    if sys.version_info < (3, 11) and error.__cause__ is None:
+        error.__cause__ = HeadraceError(note)
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def warn_user(text: str) -> None:
+    """Warn, with the nearest line as its place that is not headrace's own."""
+    warnings.warn(text, stacklevel=_levels_to_the_user())
+
+
+def _levels_to_the_user() -> int:
+    """The `stacklevel` that `warn_user` needs; in a thread of headrace's own, that of the thread's beginning."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+class WarnOnce:
+    """Warns the first time only: what would be said again in each epoch is said once."""
+
+    def __init__(self) -> None:
+        self._has_warned = False
+
+    def __call__(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(text)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise a TypeError if a number is not an int, a ValueError if it is too small."""
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {value!r:.200}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")

@@ -63,20 +63,20 @@ class Task(NamedTuple):
     """One batch to make.
 
     Attributes:
-        number: the batch's place in the epoch.
+        number: of the batch in the epoch, where a task makes one; below -1 for questions.
         keys: what to fetch: `PackedIndices`, a `Pull`, or whatever the user's sampler gave; maybe as `PlacedKeys`.
-        lane: the worker that is to make it.
+        worker: the one that is to make it.
         leave_out: positions of samples in the batch that must not be touched, because they kill workers.
     """
 
     number: int
     keys: Any
-    lane: int = 0
+    worker: int = 0
     leave_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStart:
+class IterableStart:
     """Where in the middle a worker's iteration over a stream goes on.
 
     Attributes:
@@ -131,25 +131,25 @@ class BadSample:
 
 
 class Span(NamedTuple):
-    """When a worker made a batch, in nanoseconds of `time.perf_counter_ns`: one clock for all processes of a machine.
+    """When a worker did a task, in nanoseconds of `time.perf_counter_ns`: one clock for all processes of a machine.
 
     Attributes:
-        begun: it began to fetch.
-        collating: it began to collate; `made` if samples came as a batch.
-        made: the batch was there.
-        packed: it was ready to be sent.
+        begun: it began.
+        made: what the task asks for was there.
+        sent: it was ready to be sent.
         cpu: how long the worker computed from `begun` to `made`; the rest it waited. -1 if it was not measured.
+        stages: how long each took, from `begun` to `made`: name and nanoseconds, in the order of their first laps.
         n_samples: in the batch; -1 if only the keys tell.
-        is_extra: whether it is told of only because it was slow, and would distort averages.
+        is_extra: whether it is reported only because it was slow, and would distort averages.
         slowest: which of `ends` came after the longest time, and `slowest_ns` after how long; -1 if none was timed.
         ends: when each sample was there, or several that came together, as int64.
     """
 
     begun: int
-    collating: int
     made: int
-    packed: int
+    sent: int
     cpu: int
+    stages: tuple[tuple[str, int], ...]
     n_samples: int = -1
     is_extra: bool = False
     slowest: int = -1
@@ -157,7 +157,7 @@ class Span(NamedTuple):
     ends: bytes = b""
 
 
-class Sealed(partial[Any]):
+class LazyBatch(partial[Any]):
     """A batch as a worker has packed it. It is unpacked, by calling it, right before it is given out.
 
     So the memory of the batch before, which is in the cache, can serve it.
@@ -170,10 +170,11 @@ class Finished(NamedTuple):
     """The batch of task `number`, without the samples in `bad`.
 
     Attributes:
-        batch: may be `Sealed`; see `opened`.
+        batch: may be `LazyBatch`; see `decoded`.
         fingerprint: tells a stream's first batches apart from those of another worker.
         state: of a stream that knows its own, after this batch.
         span: when it was made, if that was timed.
+        n_samples: how many it has, if fewer than were asked for; -1 else.
     """
 
     number: int
@@ -182,6 +183,7 @@ class Finished(NamedTuple):
     fingerprint: int | None = None
     state: Any = None
     span: Span | None = None
+    n_samples: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +219,12 @@ class Exhausted:
 Outcome: TypeAlias = Finished | Failed | Skipped | Exhausted
 
 
-def opened(outcome: Outcome) -> Outcome:
-    """The same, with its batch unpacked if it was `Sealed`; what cannot be unpacked has failed."""
-    if type(outcome) is not Finished or type(outcome.batch) is not Sealed:
+def decoded(outcome: Outcome) -> Outcome:
+    """The same, with its batch unpacked if it was `LazyBatch`; what cannot be unpacked has failed."""
+    if type(outcome) is not Finished or type(outcome.batch) is not LazyBatch:
         return outcome
     try:
-        number, sealed, bad, fingerprint, state, span = outcome
-        return Finished(number, sealed(), bad, fingerprint, state, span)
+        return outcome._replace(batch=outcome.batch())
     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
         return Failed(outcome.number, error, outcome.state)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from headrace.base.generators import GENERATORS, GlobalGenerator
-from headrace.base.keys import derive_key
+from headrace.base.generators import GENERATORS, GlobalGenerator, derive_key
 from headrace.base.messages import Place
 from headrace.base.world import get_worker_info
 
@@ -164,3 +163,49 @@ class SampleRandomness:
         self._used = {g for g, then in zip(self._watched, before, strict=True) if g.glance() != then}
         self._is_learning = False
         self._look()
+
+
+class Draws:
+    """The random numbers of something that is made bit by bit: each `with` goes on where the one before it stopped.
+
+    Args:
+        place: that the numbers are keyed by.
+        gives_back: whether the global generators are left as they were, though they are not the training loop's.
+    """
+
+    def __init__(self, randomness: SampleRandomness, place: Place, *, gives_back: bool = False) -> None:
+        self._randomness = randomness
+        self._place = place
+        self._gives_back = gives_back or randomness._gives_back
+        self._outer: list[Any] = []
+        self._own: list[Any] | None = None
+        self._here: tuple[Key, Generator | None] = (None, None)
+        self.is_over = False
+        self.seen: Any = None
+
+    def restart(self, place: Place) -> None:
+        """From here on, numbers are keyed by another place; while it is entered."""
+        randomness = self._randomness
+        self._place = randomness._epoch, randomness._start, randomness._step = place
+        randomness.enter_batch()
+
+    def __enter__(self) -> None:
+        randomness = self._randomness
+        self._outer = [(_here.key, _here.generator)]
+        if self._gives_back:
+            self._outer += [generator.save() for generator in randomness._watched]
+        if self._own is None:
+            randomness._epoch, randomness._start, randomness._step = self._place
+            randomness.enter_batch()
+            return
+        _here.key, _here.generator = self._here
+        for generator, state in zip(randomness._watched, self._own, strict=True):
+            generator.restore(state)
+
+    def __exit__(self, *error: object) -> None:
+        if not self.is_over:
+            self._own = [generator.save() for generator in self._randomness._watched]
+            self._here = (_here.key, _here.generator)
+        (_here.key, _here.generator), *states = self._outer
+        for generator, state in zip(self._randomness._watched, states, strict=False):
+            generator.restore(state)

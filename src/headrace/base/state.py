@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import StateError
+from headrace.base.generators import States, generator_states, restore_generators
 from headrace.base.optional import loaded
-from headrace.base.seeding import States, generator_states, restore_generators
 
 VERSION = 1
 

@@ -1,9 +1,10 @@
-"""Who is running: the worker that executes this code, if any."""
+"""Where this code runs: in which worker, if any, and in which process's memory."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 from headrace.base.after_import import after_import
@@ -19,12 +20,16 @@ class WorkerInfo:
         num_workers: how many workers there are.
         seed: the seed that this worker's random generators started from.
         dataset: this worker's copy of the dataset.
+        rng: None, as in torch's worker processes; `headrace.rng()` is the generator of the sample at work.
+        worker_method: "multiprocessing" or "thread".
     """
 
     id: int
     num_workers: int
     seed: int
     dataset: Any
+    rng: Any = None
+    worker_method: str | None = "multiprocessing"
 
 
 class _Here(threading.local):
@@ -45,12 +50,17 @@ def get_worker_info() -> WorkerInfo | None:
         return info
     torch_data = loaded("torch.utils.data")
     theirs = None if torch_data is None else torch_data.get_worker_info()
-    return None if theirs is None else WorkerInfo(theirs.id, theirs.num_workers, theirs.seed, theirs.dataset)
+    if theirs is None:
+        return None
+    # Before torch 2.13, `rng` and `worker_method` are missing.
+    return WorkerInfo(
+        **{field.name: getattr(theirs, field.name) for field in fields(WorkerInfo) if hasattr(theirs, field.name)}
+    )
 
 
 def enter_worker_thread(info: WorkerInfo) -> None:
     """From now on this thread is a worker."""
-    _here.worker = info
+    _here.worker = replace(info, worker_method="thread")
 
 
 def enter_worker_process(info: WorkerInfo) -> None:
@@ -64,3 +74,17 @@ def enter_worker_process(info: WorkerInfo) -> None:
         )
 
     after_import("torch.utils.data._utils.worker", tell_torch)
+
+
+_MAPPED_BYTES = 31 << 20  # what glibc learns from: blocks of up to 32 MB
+
+
+@cache  # a process that is forked has learnt it, too
+def keep_freed_memory() -> None:
+    """Let freed memory be used again, instead of being given back to the system.
+
+    glibc gives back whatever is free at the end of its heap, from 128 KB on, and the system clears every page that it
+    hands out again; rows of a few kilobytes then take several times as long to make as to copy. Both limits grow once a
+    large block has been freed: so one is, which nobody has touched. Other C libraries take no notice.
+    """
+    bytes(_MAPPED_BYTES)

@@ -31,7 +31,7 @@ class RowBuilder:
     successive contents, not copies of the last.
 
     Args:
-        size: how many samples will come, or at most so many; memory is taken for all of them at the first.
+        size: how many samples will come at most; memory is taken for all of them at the first.
 
     Examples:
         >>> from headrace.frameworks import framework_of

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from headrace.base.progress import Progress
-from headrace.base.warning import warn_user
+from headrace.base.errors import warn_user
 from headrace.deliver.skipped import SkippedSamples
 
 
@@ -20,8 +19,10 @@ class PromisedLength:
     samples: int
 
 
-class Source(Protocol):
+class Batches(Protocol):
     """Where the batches of an epoch come from."""
+
+    plan: Any
 
     @property
     def latest(self) -> int:
@@ -31,6 +32,12 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give up the rest, and end what was started for it."""
+
+
+class Counts(Protocol):
+    """Knows how many batches epochs have."""
+
+    def n_batches(self, epoch: int) -> int: ...
 
 
 class Timer(Protocol):
@@ -52,8 +59,11 @@ class Timer(Protocol):
     def give(self, number: int, batch: Any) -> None:
         """The loop gets it."""
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """There is no further one."""
+
+    def end(self) -> None:
+        """What was started for the epoch has ended."""
 
 
 class LoaderIterator:
@@ -61,47 +71,41 @@ class LoaderIterator:
 
     Args:
         batches: where they come from.
-        index_sampler: what `len` of the iterator is the length of.
-        promise: the length that an iterable dataset was asked for, to warn if it yields more.
+        counts: knows how many there are.
         skipped: who keeps account of the samples that are left out of the batches, if any may be.
-        progress: is told when the epoch is over.
-        workers: how many workers there are.
-        stays: whether the source is used again for the next epoch.
+        stays: whether workers are used again for the next epoch.
         finish: applied to each batch at last, e.g. to pin its memory.
+
+    Attributes:
+        promise: the length that an iterable dataset was asked for, to warn if it yields more.
     """
 
     def __init__(
         self,
-        batches: Source,
-        index_sampler: Any,
-        promise: PromisedLength | None,
+        batches: Batches,
+        counts: Counts,
         skipped: SkippedSamples | None = None,
-        progress: Progress | None = None,
         *,
-        workers: int = 0,
         stays: bool = False,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._index_sampler: Sized = index_sampler
+        self._counts = counts
         self._finish = finish
-        self._workers = workers
         self._stays = stays
-        self.begin(batches, promise, skipped, progress)
+        self.begin(batches, skipped)
 
-    def begin(
-        self,
-        batches: Source,
-        promise: PromisedLength | None,
-        skipped: SkippedSamples | None = None,
-        progress: Progress | None = None,
-    ) -> None:
+    def begin(self, batches: Batches, skipped: SkippedSamples | None = None) -> None:
         """Start over with the batches of another epoch."""
         self._batches = batches
-        self._progress = progress
-        self._promise = promise
         self._skipped = skipped
         self._delivered = 0
         self._timer: Timer | None = None
+        self.promise: PromisedLength | None = None
+
+    @property
+    def plan(self) -> Any:
+        """Of the epoch."""
+        return self._batches.plan
 
     def time(self, timer: Timer) -> None:
         """Tell `timer` of the turns of this epoch from now on."""
@@ -119,37 +123,37 @@ class LoaderIterator:
             StopIteration: the epoch is over.
         """
         timer = self._timer
-        if timer is None or (timer.batches & timer.mask and timer.open is None):
-            return self._advance(timer)
-        timer.ask()
-        batch = self._advance(timer)
-        timer.give(self._batches.latest, batch)
-        return batch
-
-    def _advance(self, timer: Timer | None) -> Any:
+        is_timed = timer is not None and not (timer.batches & timer.mask and timer.open is None)
+        if timer is not None and is_timed:
+            timer.ask()
         try:
             batch = next(self._batches)
         except StopIteration:
-            if timer is not None:
-                timer.end()
-            if self._progress is not None:
-                self._progress.is_over = True
-            if not self._stays:
-                self._batches.close()
-            if self._skipped is not None:
-                before = 0 if self._progress is None else self._progress.first
-                self._skipped.check_epoch(before + self._delivered)
+            self._end(timer)
             raise
         if self._finish is not None:
             if timer is not None:
                 timer.arrive()
             batch = self._finish(batch)
+        self._delivered += 1
         if timer is not None:
             timer.batches += 1
-        self._delivered += 1
-        if self._promise is not None and self._delivered > self._promise.samples:
-            self._warn_of_length(self._promise)
+            if is_timed:
+                timer.give(self._batches.latest, batch)
+        if self.promise is not None and self._delivered > self.promise.samples:
+            self._warn_of_length(self.promise)
         return batch
+
+    def _end(self, timer: Timer | None) -> None:
+        self.plan.is_over = True
+        if timer is not None:
+            timer.stop()
+        if not self._stays:
+            self._batches.close()
+        if timer is not None:
+            timer.end()
+        if self._skipped is not None:
+            self._skipped.check_epoch(self.plan.first + self._delivered)
 
     def close(self) -> None:
         """End the epoch here, and the workers too."""
@@ -160,13 +164,14 @@ class LoaderIterator:
             " With several workers, each iterates over its own copy of the dataset: let it read its own part only, by "
             "headrace.get_worker_info()."
         )
+        advice = advice if self.plan.workers > 1 else ""
         warn_user(
             f"Length of IterableDataset {promise.dataset} was reported to be {promise.samples} (when accessing "
-            f"len(dataloader)), but {self._delivered} samples have been fetched.{advice if self._workers > 1 else ''}"
+            f"len(dataloader)), but {self._delivered} samples have been fetched.{advice}"
         )
 
     def __len__(self) -> int:
-        return len(self._index_sampler)
+        return self._counts.n_batches(self.plan.epoch)
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle the loader.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.base.errors import warn_user
 from headrace.base.optional import is_installed
-from headrace.base.warning import warn_user
 
 
 def pin_function(pin_memory_device: str) -> Callable[[Any], Any] | None:

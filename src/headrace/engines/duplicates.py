@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from headrace.base.errors import warn_user
 from headrace.base.messages import Finished, Outcome
-from headrace.base.warning import warn_user
 from headrace.engines.engine import Job
 
 _COMPARED_BATCHES = 2
@@ -30,7 +30,7 @@ class Fingerprints:
 
 def fingerprint_of(batch: Any) -> int | None:
     """A number that equal batches share, and others hardly ever; None if the batch cannot be read."""
-    from headrace.transport.pickling import pickle_parts
+    from headrace.transport.encoding import pickle_parts
 
     buffers: list[pickle.PickleBuffer] = []
     try:

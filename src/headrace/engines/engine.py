@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.base.messages import Outcome, Span, StreamStart, Task
+from headrace.base.messages import IterableStart, Outcome, Task
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,9 @@ class Job:
         skip_errors: whether samples that raise are left out of their batch.
         seed: what the samples' random numbers are keyed by, together with their places; None for torch's meaning.
         starts: where the streams of the workers begin, one for each; None for their beginning.
-        recipe: of a stream that is read in windows, instead of a dataset.
+        reader: opened in the worker to answer its tasks, instead of a dataset; it has a method `open(workplace)`.
         taught: the collate functions that the user has registered, by type.
         timed: whether workers tell when they made their batches.
-        cuts_later: whether the loop makes batches, of columns that workers have only read.
     """
 
     dataset: Any
@@ -43,11 +42,10 @@ class Job:
     shared_seed: int | None = None
     skip_errors: bool = False
     seed: int | None = None
-    starts: tuple[StreamStart, ...] | None = None
-    recipe: Any = None
+    starts: tuple[IterableStart, ...] | None = None
+    reader: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
     timed: bool = False
-    cuts_later: bool = False
 
 
 class Interrupted(Exception):  # noqa: N818 (it is no error)
@@ -103,17 +101,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything that was started; may be called again, and from another thread than `receive`."""
-
-
-class Timekeeper(Protocol):
-    """Hears when batches were made."""
-
-    def made(self, task: Task, span: Span, count: int | None = None) -> None:
-        """A worker has done a task.
-
-        Args:
-            count: of how many samples, if the keys and the worker do not tell.
-        """
-
-    def ends_short(self, missing: int) -> None:
-        """The last batch of a stream has fewer rows than the others, by so many."""

@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
+from headrace.base.generators import States
 from headrace.base.messages import Stop, Task
-from headrace.base.seeding import States
 from headrace.batch.fetch import POSITION, STOP, TASK
 from headrace.engines.engine import Job
 from headrace.engines.launch import Descriptor, start_process
 from headrace.engines.process_worker import Assignment, Resume, run
 from headrace.engines.shutdown import end_processes
-from headrace.transport.arena import LoaderArena
 from headrace.transport.channel import LoaderChannel
-from headrace.transport.segment import create_segment
-from headrace.transport.tasks import pack_message, pack_pulls
+from headrace.transport.encoding import pack_message, pack_pulls
+from headrace.transport.shared_memory import LoaderArena, create_segment
 
 _LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
 

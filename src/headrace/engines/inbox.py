@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from headrace.base.messages import Failed, Finished
 from headrace.engines.outbox import Report
-from headrace.engines.trailer import cut_trailer
-from headrace.transport.arena import LoaderArena
-from headrace.transport.bundles import cut_bundle
-from headrace.transport.pickling import BUNDLE, OTHER, read_header, seal
+from headrace.engines.stopwatch import cut_trailer
+from headrace.transport.encoding import BUNDLE, OTHER, cut_bundle, read_header, seal
+from headrace.transport.shared_memory import LoaderArena
 
 
 def take_apart(message: memoryview, arena: LoaderArena) -> list[Finished] | Report:

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from time import perf_counter_ns, sleep
 from typing import Any
 
+from headrace.base.generators import States, generator_states
 from headrace.base.messages import Begun, Failed, Finished, Outcome, Skipped, Task
-from headrace.base.seeding import States, generator_states
 from headrace.batch.fetch import GATHERS
 from headrace.engines.remote_errors import PackedError, pack_error
-from headrace.engines.trailer import pack_trailer
+from headrace.engines.stopwatch import pack_trailer
 from headrace.engines.worker import describe_bad, key_at
-from headrace.transport.arena import WORTH_SHARING, WorkerArena
-from headrace.transport.bundles import Bundle
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.lists import pack_lists
-from headrace.transport.pickling import BATCH, OTHER, encode
-from headrace.transport.ring import Buffer
+from headrace.transport.encoding import BATCH, OTHER, Bundle, encode, pack_lists
+from headrace.transport.shared_memory import WORTH_SHARING, Buffer, WorkerArena
 
 _LARGEST_BUNDLE = 32
 _BUNDLE_BYTES = 2**19
@@ -95,8 +92,8 @@ class Outbox:
     def send_outcome(self, task: Task, outcome: Outcome, *, may_wait: bool = False) -> None:
         """Send what became of a task; or hold it for a moment, if it may wait, because there is more to do."""
         if isinstance(outcome, Finished):
-            number, batch, bad, fingerprint, state, span = outcome
-            is_plain = not (self._keeps_states or bad) and fingerprint is None and state is None
+            number, batch, bad, fingerprint, state, span, n_samples = outcome
+            is_plain = not (self._keeps_states or bad) and fingerprint is None and state is None and n_samples < 0
             before = self._arena.sent_bytes
             try:
                 message = self._encode_batch(number, batch) if is_plain else self._encode(outcome, number)

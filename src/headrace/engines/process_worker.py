@@ -17,12 +17,11 @@ from importlib import import_module
 from typing import Any
 
 from headrace.base.errors import WorkerError
-from headrace.base.freed_memory import keep_freed_memory
+from headrace.base.generators import States, generator_states, restore_generators, seed_worker
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.optional import loaded
 from headrace.base.randomness import enter_sample
-from headrace.base.seeding import States, generator_states, restore_generators, seed_worker
-from headrace.base.world import WorkerInfo, enter_worker_process
+from headrace.base.world import WorkerInfo, enter_worker_process, keep_freed_memory
 from headrace.batch.fetch import LISTENS, STOP
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Job
@@ -30,9 +29,9 @@ from headrace.engines.launch import Descriptor, Parcel
 from headrace.engines.outbox import Outbox
 from headrace.engines.worker import Worker, could_not_start, whereabouts
 from headrace.frameworks.deferred import deferred_framework, immediate_framework
-from headrace.transport.arena import WorkerArena
 from headrace.transport.channel import WorkerChannel
-from headrace.transport.tasks import unpack_messages
+from headrace.transport.encoding import unpack_messages
+from headrace.transport.shared_memory import WorkerArena
 
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR1) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 _NICENESS = 2
@@ -81,9 +80,9 @@ def preload(job: Job) -> None:
     """
     modules = []
     if loaded("torch") is not None:
-        modules += ["headrace.frameworks.torch_tensors", "headrace.frameworks.torch_transport"]
-    if job.recipe is not None:
-        modules += ["headrace.streams.fetch", "numpy.random"]
+        modules += ["headrace.frameworks.torch_tensors", "headrace.frameworks.torch_tensors"]
+    if job.reader is not None:
+        modules.append("numpy.random")
     for module in modules:
         import_module(module)
 

@@ -15,18 +15,16 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from headrace.base.errors import WorkerDiedError, WorkerError
+from headrace.base.errors import WorkerDiedError, WorkerError, warn_user
 from headrace.base.messages import BadSample, BeginEpoch, Begun, Failed, Finished, Outcome, Pull, Skipped, Task
-from headrace.base.warning import warn_user
 from headrace.batch.fetch import GATHERS
-from headrace.data.memory_hint import warn_of_huge_containers
+from headrace.data.shared_list import warn_of_huge_containers
 from headrace.engines.deaths import Deaths
 from headrace.engines.depth import Depth
 from headrace.engines.engine import Interrupted, Job
 from headrace.engines.handles import Ending, WorkerHandle, end_workers, launch_worker
 from headrace.engines.inbox import take_apart
 from headrace.engines.outbox import FailedRemotely, Report
-from headrace.engines.patience import Patience
 from headrace.engines.process_worker import Resume, preload
 from headrace.engines.reports import (
     cannot_start,
@@ -36,9 +34,10 @@ from headrace.engines.reports import (
     describe_wait,
     most_deaths,
 )
+from headrace.engines.timeouts import Timeouts
 from headrace.engines.worker import key_at, place_of
-from headrace.transport.segment import create_file
-from headrace.transport.tasks import pack_message
+from headrace.transport.encoding import pack_message
+from headrace.transport.shared_memory import create_file
 
 
 class ProcessEngine:
@@ -48,7 +47,7 @@ class ProcessEngine:
         context: how to start processes: a `multiprocessing` context; None is the default one.
         timeout: seconds without any outcome after which `receive` raises; 0 waits for ever, and warns after a minute.
         restart: whether a worker that died is replaced; its tasks are done again, with the same results.
-        tell_restart: called with a text for each worker that is replaced.
+        on_restart: called for each worker that is replaced, with a text and its number.
         deepens: whether more than `prefetch_factor` tasks per worker may be in flight; see `Depth`.
     """
 
@@ -62,7 +61,7 @@ class ProcessEngine:
         context: BaseContext | None = None,
         timeout: float = 0,
         restart: bool = False,
-        tell_restart: Callable[[str], None] = warn_user,
+        on_restart: Callable[[str, int], None] | None = None,
         deepens: bool = False,
     ) -> None:
         self.workers = workers
@@ -72,7 +71,7 @@ class ProcessEngine:
         self._context: BaseContext = multiprocessing.get_context() if context is None else context
         self._timeout = timeout
         self._restart = restart
-        self._tell_restart = tell_restart
+        self._on_restart = on_restart
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
         self._receiving = threading.RLock()  # held while waiting; `close` may come from another thread
         self._books = threading.RLock()  # held while looking at handles; other threads may submit, or end all
@@ -97,8 +96,8 @@ class ProcessEngine:
         self._is_torn = False
         self._ahead.start()
         self._bad: dict[int, tuple[BadSample, ...]] = {}
-        self._patience = Patience(self._timeout)
-        self._tidings: deque[Callable[[], None]] = deque()  # of deaths; told when all is in order again
+        self._timeouts = Timeouts(self._timeout)
+        self._pending_warnings: deque[Callable[[], None]] = deque()  # of deaths; told when all is in order again
         self._poll = select.poll()
         try:
             self._wake_read, self._wake_write = os.pipe()
@@ -150,7 +149,7 @@ class ProcessEngine:
         message = b"" if is_pull else pack_message(task)
         with self._books:
             self._check_open()
-            handle = self._handles[task.lane]
+            handle = self._handles[task.worker]
             if is_pull:
                 handle.pull(task)
             else:
@@ -240,19 +239,19 @@ class ProcessEngine:
             for handle in self._handles.values():
                 if handle.channel.has_unsent and handle.channel.fileno() in self._by_fd:
                     self._poll.modify(handle.channel.fileno(), select.POLLIN | select.POLLOUT)
-        events = self._poll.poll(self._patience.seconds * 1000)
+        events = self._poll.poll(self._timeouts.seconds * 1000)
         self._check_open()
         if self._is_interrupted:
             self._is_interrupted = False
             raise Interrupted
         if not events:
-            self._patience.complain(partial(describe_wait, self._handles.values(), self._stacks))
+            self._timeouts.complain(partial(describe_wait, self._handles.values(), self._stacks))
         with self._books:
             self._is_torn = True
             self._handle_events(events)
             self._is_torn = False
-        while self._tidings:
-            self._tidings.popleft()()
+        while self._pending_warnings:
+            self._pending_warnings.popleft()()
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
         dead = []
@@ -338,7 +337,10 @@ class ProcessEngine:
             self._blame(handle, *at_work, death, most)
         if self._broken is None:
             self._replace(handle)
-            self._tidings.append(partial(self._tell_restart, describe_restart(death)))
+            text = describe_restart(death)
+            self._pending_warnings.append(
+                partial(warn_user, text) if self._on_restart is None else partial(self._on_restart, text, handle.number)
+            )
 
     def _replace(self, handle: WorkerHandle) -> None:
         """Let another worker do what a dead one had to do."""
@@ -347,16 +349,16 @@ class ProcessEngine:
         else:
             resume = Resume(handle.states)
         try:
-            heir = self._launch(handle.number, resume)
+            replacement = self._launch(handle.number, resume)
         except OSError as error:
             self._break(cannot_start(self.workers, error))
             return
-        heir.inherit(handle)
+        replacement.inherit(handle)
         for task in handle.in_flight.values():
-            heir.in_flight[task.number] = task
-            heir.channel.send(pack_message(task))
+            replacement.in_flight[task.number] = task
+            replacement.channel.send(pack_message(task))
         if self._epoch > 0 and handle.number not in self._begun:
-            heir.channel.send(pack_message(BeginEpoch(self._epoch, self._job.shared_seed)))
+            replacement.channel.send(pack_message(BeginEpoch(self._epoch, self._job.shared_seed)))
 
     def _blame(self, handle: WorkerHandle, task: Task, position: int, death: str, most: int) -> None:
         """Note which sample a worker died at. After so many deaths the sample is bad, and is not tried again."""
@@ -365,7 +367,9 @@ class ProcessEngine:
             return
         text = describe_again(death, nth, place_of(task, position))
         if nth < most:
-            self._tidings.append(partial(warn_user, f"{text} It is tried once more: somebody else may kill them."))
+            self._pending_warnings.append(
+                partial(warn_user, f"{text} It is tried once more: somebody else may kill them.")
+            )
             return
         bad = BadSample(key_at(task, position), task.number, handle.number, f"WorkerDiedError: {text}", text)
         if not self._job.skip_errors or self._job.iterable:
@@ -379,7 +383,7 @@ class ProcessEngine:
             self._ready.append(Skipped(task.number, (*self._bad.pop(task.number, ()), bad)))
         else:
             self._bad[task.number] = (*self._bad.get(task.number, ()), bad)
-            handle.in_flight[task.number] = Task(task.number, task.keys, task.lane, (*task.leave_out, position))
+            handle.in_flight[task.number] = Task(task.number, task.keys, task.worker, (*task.leave_out, position))
 
     def _forget(self, handle: WorkerHandle) -> None:
         for fd in (handle.channel.fileno(), handle.exit_fd):

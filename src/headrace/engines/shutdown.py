@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 
-from headrace.engines.patience import grace_s
+from headrace.engines.timeouts import grace_s
 
 _TERMINATE_S = 1.0
 

@@ -1,4 +1,4 @@
-"""Runs tasks in threads of this process: for work that lets go of the GIL, or where processes cost too much."""
+"""Runs tasks in threads of this process: for work that releases the GIL, or where processes cost too much."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from headrace.base.errors import WorkerError
+from headrace.base.errors import WorkerError, add_note
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import LISTENS, POSITION, STOP, TASK, Board
 from headrace.data.dataset import is_datapipe
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.patience import Patience, grace_s
+from headrace.engines.timeouts import Timeouts, grace_s
 from headrace.engines.worker import Worker, could_not_start, place_of, whereabouts
 
 
@@ -49,7 +49,7 @@ class ThreadEngine:
         self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
         self._in_flight: dict[int, Task] = {}
         self._epoch = 0
-        self._patience = Patience(self._timeout)
+        self._timeouts = Timeouts(self._timeout)
         self._threads = [
             threading.Thread(
                 target=_run,
@@ -65,7 +65,7 @@ class ThreadEngine:
 
     def submit(self, task: Task, *, more: bool = False) -> None:
         self._in_flight[task.number] = task
-        self._inboxes[task.lane].put(task)
+        self._inboxes[task.worker].put(task)
 
     def flush(self) -> None:
         """Nothing is kept."""
@@ -102,9 +102,9 @@ class ThreadEngine:
     def _wait(self) -> Outcome | Begun | None:
         while True:
             try:
-                return self._outcomes.get(timeout=self._patience.seconds)
+                return self._outcomes.get(timeout=self._timeouts.seconds)
             except Empty:
-                self._patience.complain(self._describe_wait)
+                self._timeouts.complain(self._describe_wait)
 
     def _describe_wait(self) -> str:
         """Which workers are at work, on which sample, and where in the code."""
@@ -177,14 +177,6 @@ def _own(dataset: Any) -> Any:
         return copy.deepcopy(dataset) if is_datapipe(dataset) else copy.copy(dataset)
     except Exception:  # noqa: BLE001 (a dataset that cannot be copied is shared)
         return dataset
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Tell more about an error: in a note, or before Python 3.11, which has none, in its cause."""
-    if hasattr(error, "add_note"):
-        error.add_note(note)
-    elif error.__cause__ is None:
-        error.__cause__ = WorkerError(note)
 
 
 def _nothing() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from headrace.base.messages import (
     PlacedKeys,
     Pull,
     Skipped,
+    Span,
     Task,
 )
 from headrace.base.randomness import SampleRandomness
@@ -37,19 +39,106 @@ from headrace.batch.fetch import (
     NoSampleLeft,
     Watch,
 )
+from headrace.batch.iterable_fetch import IterableFetcher
 from headrace.batch.rows import RowBuilder
-from headrace.batch.stream_fetch import IterableFetcher
 from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job
 from headrace.engines.stopwatch import Stopwatch
 from headrace.frameworks.framework import Framework, framework_of
 
+T = TypeVar("T")
+
 
 class Fetcher(Protocol):
     """Gets what a task asks for."""
 
     def fetch(self, keys: Any) -> Any: ...
+
+
+def _no_lap(stage: str) -> None:
+    """Nothing is timed."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a reader works: in a worker, or in the loop, which makes a few batches itself.
+
+    Attributes:
+        collate: makes a batch of a list of samples.
+        number: of the worker; None for the loop.
+        kind: what it is: a process, or a thread.
+        framework: makes the arrays; None for that of the job's output.
+        on_bad: hears of what is left out, and why; None if that is raised.
+        lap: hears when a stage of the work ends.
+        stopwatch: of the loop, and `spans` when it made batches.
+    """
+
+    job: Job
+    collate: Callable[[Any], Any]
+    number: int | None = None
+    kind: str = "process"
+    framework: Framework | None = None
+    on_bad: Callable[[Any, Exception], None] | None = None
+    lap: Callable[[str], None] = _no_lap
+    stopwatch: Stopwatch | None = None
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the loop is in another process."""
+        return self.number is not None and self.kind == "process"
+
+    @property
+    def allocate(self) -> Any:
+        """Gives memory for arrays; such that the loop can see, if it is apart."""
+        return (framework_of(self.job.output) if self.framework is None else self.framework).allocate
+
+    def randomness(self, seed: int, *, repeats: bool) -> SampleRandomness:
+        """Random numbers for what is made here."""
+        return SampleRandomness(
+            seed, shares_generators=self.kind == "thread", gives_back=self.number is None, repeats=repeats
+        )
+
+    @cached_property
+    def convert_columns(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """Makes a batch of columns, whose arrays nobody else has."""
+        framework = framework_of(self.job.output) if self.framework is None else self.framework
+        return partial(_convert_columns, Collator(framework))
+
+    def describe_bad(self, key: Any, number: int, error: BaseException) -> BadSample:
+        return describe_bad(key, Task(number, None), self.number, error)
+
+    def timed(self, make: Callable[[], T]) -> T:
+        """What `make` makes in the loop, which is noted as work of its own."""
+        stopwatch = self.stopwatch
+        if stopwatch is None:
+            return make()
+        stopwatch.begin(0)
+        try:
+            return make()
+        finally:
+            stopwatch.lap("collate")
+            span = stopwatch.end()
+            if span is not None:
+                self.spans.append(span)
+
+
+def loop_workplace(job: Job, spans: list[Span] | None = None) -> Workplace:
+    """That of the loop.
+
+    Args:
+        spans: are filled with those of the batches that are made there.
+    """
+    return Workplace(
+        job, _collation_of(job, None)[0], stopwatch=_stopwatch_of(job, 1), spans=[] if spans is None else spans
+    )
+
+
+def _stopwatch_of(job: Job, workers: int) -> Stopwatch | None:
+    if not job.timed:
+        return None
+    return Stopwatch(workers, "fetch" if job.reader is None else "read", times_all=job.reader is not None)
 
 
 class Worker:
@@ -78,7 +167,7 @@ class Worker:
             self._watch: Watch | None = Watch([0, 0, 0, 0] if board is None else board, job.skip_errors)
         else:
             self._watch = None
-        self._stopwatch = Stopwatch(_count_workers()) if job.timed else None
+        self._stopwatch = _stopwatch_of(job, _count_workers())
         self._running: Stopwatch | None = None  # while a batch is timed
         teach(job.taught)
         self._framework = framework
@@ -100,8 +189,18 @@ class Worker:
             build = self._stopwatch.builder(collator, collate)
         start, self._start = self._start, None
         self._fetcher: Fetcher
-        if job.recipe is not None:
-            self._fetcher = self._make_window_fetcher(collate)
+        if job.reader is not None:
+            self._fetcher = job.reader.open(
+                Workplace(
+                    job,
+                    collate,
+                    number=self._number,
+                    kind=self._kind,
+                    framework=self._framework,
+                    on_bad=self._note_bad if job.skip_errors else None,
+                    lap=_no_lap if self._stopwatch is None else self._stopwatch.lap,
+                )
+            )
         elif job.iterable:
             self._fetcher = IterableFetcher(
                 job.dataset,
@@ -125,51 +224,18 @@ class Worker:
                 randomness=None if is_ours else self._randomness,
             )
 
-    def _make_window_fetcher(self, collate: Callable[[Any], Any]) -> Fetcher:
-        from headrace.streams.fetch import WindowFetcher
-
-        job, framework = self._job, self._framework
-        is_apart = self._number is not None and self._kind == "process"
-        if job.recipe.as_columns and job.collate_fn is None:
-            collate = self.finish_columns
-        randomness = self._randomness_from(job.base_seed if job.seed is None else job.seed, repeats=False)
-        return WindowFetcher(
-            job.recipe,
-            collate,
-            is_single=not job.batched,
-            is_apart=is_apart,
-            allocate=framework.allocate if framework is not None and is_apart and job.cuts_later else None,
-            randomness=randomness,
-            on_bad=self._note_bad if job.skip_errors else None,
-        )
-
-    @cached_property
-    def finish_columns(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """Makes a batch of columns, whose arrays nobody else has."""
-        framework = framework_of(self._job.output) if self._framework is None else self._framework
-        return partial(_convert_columns, Collator(framework))
-
     def _note_bad(self, row: Any, error: Exception) -> None:
         if self._watch is not None:
             self._watch.bad.append((row, error))
 
-    def join(self, rows: Any, epoch: int, number: int) -> Outcome:
-        """The outcome of batch `number` of a stream, whose rows come from several windows."""
-        task = Task(number, None)
-        try:
-            batch = self._fetcher.collate(rows, epoch, number)  # type: ignore[attr-defined]
-        except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
-            if not self._job.skip_errors:
-                return Failed(number, error)
-            return Skipped(number, (describe_bad(f"batch {number}", task, self._number, error),))
-        return Finished(number, batch)
-
     def _make_randomness(self) -> SampleRandomness | None:
-        return None if self._job.seed is None else self._randomness_from(self._job.seed, repeats=not self._job.iterable)
-
-    def _randomness_from(self, seed: int, *, repeats: bool) -> SampleRandomness:
+        if self._job.seed is None:
+            return None
         return SampleRandomness(
-            seed, shares_generators=self._kind == "thread", gives_back=self._number is None, repeats=repeats
+            self._job.seed,
+            shares_generators=self._kind == "thread",
+            gives_back=self._number is None,
+            repeats=not self._job.iterable,
         )
 
     def work(self, task: Task) -> Outcome:
@@ -179,7 +245,7 @@ class Worker:
         """
         running, watch = self._stopwatch, self._watch
         if running is not None:
-            if task.number & running.batches.mask:
+            if task.number & running.tasks.mask:
                 running = None
             else:
                 running.begin(task.number)
@@ -213,7 +279,7 @@ class Worker:
         try:
             batch = self._fetcher.fetch(task.keys)
             span = None if self._running is None else self._running.end()
-            return Finished(task.number, batch, (), None, self._stream_state(), span)
+            return Finished(task.number, batch, (), None, self._stream_state(), span, self._n_short())
         except EndOfStream:
             return Exhausted(task.number)
         except (NoSampleLeft, Abandoned):
@@ -228,6 +294,10 @@ class Worker:
                 self._watch.bad.append((key_at(task, -1), failure))
                 return Skipped(task.number, (), self._stream_state())
             return Failed(task.number, failure, self._stream_state())
+
+    def _n_short(self) -> int:
+        """How many samples the batch has, if fewer than were asked for; -1 else."""
+        return self._fetcher.n_short if isinstance(self._fetcher, IterableFetcher) else -1
 
     def _stream_state(self) -> Any:
         return self._fetcher.state() if isinstance(self._fetcher, IterableFetcher) else None

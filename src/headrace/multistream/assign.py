@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.order.mixing import words_at
+from headrace.order.counter_rng import words_at
 from headrace.order.permutation import Permutation
 
 Assign: TypeAlias = Literal["shuffle", "partition", "offset"]

@@ -21,8 +21,8 @@ from headrace.multistream.columns import (
     rebuilt,
 )
 from headrace.multistream.lane import Reading
-from headrace.multistream.plan import Layout
-from headrace.multistream.tapes import Run
+from headrace.multistream.positions import Layout
+from headrace.multistream.sequence_reader import Run
 
 Peeked: TypeAlias = "tuple[Run, bool] | None"
 """The item after what was read, and whether a sequence begins with it; None at the end."""

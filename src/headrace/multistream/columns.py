@@ -16,7 +16,7 @@ from headrace.base.errors import CollateError, CollateTypeError
 from headrace.batch.collate import Collator, is_collated_by_default
 from headrace.frameworks.framework import Allocate, Array, tensor_type
 from headrace.frameworks.numpy_arrays import NumpyArrays
-from headrace.multistream.tapes import Run
+from headrace.multistream.sequence_reader import Run
 
 _NUMBERS: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.base.generators import GENERATORS, GlobalGenerator
-from headrace.base.keys import derive_key
+from headrace.base.generators import GENERATORS, GlobalGenerator, derive_key
 from headrace.base.randomness import enter_sample, own_samples, rng
 
 

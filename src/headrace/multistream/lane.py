@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.multistream.assign import PieceOrder
 from headrace.multistream.draws import KeyedDraws
-from headrace.multistream.library import Library
-from headrace.multistream.tapes import Run, Tape
+from headrace.multistream.sequence_reader import Run, SequenceReader, SlicedReader
+from headrace.multistream.sequence_set import Sequences
+
+OnBad: TypeAlias = Callable[[Any, Exception], None]
+"""Hears of what is left out, and why."""
 
 _LOOKED_UP = 64  # ordinals at a time
 
@@ -62,12 +65,13 @@ class Lane:
         position: its number in the batch, over all ranks.
         cycle: whether it goes on after its share.
         draws: None if nothing can be drawn.
+        on_bad: hears of what raises; the rest of that sequence is left out. If None, it is raised.
         step: how many items come before `place`, and `mark` what helps to get there.
     """
 
     def __init__(
         self,
-        library: Library,
+        library: Sequences,
         order: PieceOrder,
         *,
         position: int,
@@ -77,6 +81,7 @@ class Lane:
         step: int = 0,
         place: Place = _BEGINNING,
         mark: Any = None,
+        on_bad: OnBad | None = None,
     ) -> None:
         self._library = library
         self._order = order
@@ -87,10 +92,12 @@ class Lane:
         self._step = step
         self._ordinal, self._offset = place
         self._mark = mark
-        self._tape: Tape | None = None
+        self._tape: SequenceReader | None = None
         self._pieces: list[int] = []
         self._pieces_from = -1
         self._barren = 0  # empty pieces in a row
+        self._on_bad = on_bad
+        self._is_careful = False  # whether items are read one by one
 
     @property
     def place(self) -> Place:
@@ -106,10 +113,10 @@ class Lane:
         while reading.count < n and self._reach_item():
             assert self._tape is not None
             start = self._tape.at
-            run = self._tape.take(n - reading.count, self._ticks(n - reading.count))
-            size = n_items(run)
-            if not size:
-                self._leave()
+            run = self._take(n - reading.count)
+            size = 0 if run is None else n_items(run)
+            if run is None or not size:
+                self._leave(is_broken=run is None)
                 continue
             if start == 0:
                 is_first = self._step == 0 or self._library.begins(self._piece())
@@ -119,11 +126,31 @@ class Lane:
             self._step += size
         return reading
 
+    def _take(self, n: int) -> Run | None:
+        """The next items of the tape; None if it raised, and that is left out."""
+        assert self._tape is not None
+        n = 1 if self._is_careful else n
+        try:
+            return self._tape.take(n, self._ticks(n))
+        except Exception as error:
+            if self._on_bad is None:
+                raise
+            if n > 1 and isinstance(self._tape, SlicedReader):
+                self._is_careful = True  # the items before the bad one are good
+                return self._take(n)
+            self._on_bad(f"sequence {self._piece()}, from item {self._tape.at} on", error)
+            return None
+
     def peek(self) -> tuple[Run, bool] | None:
         """The next item, and whether it is the first of a sequence; None at the end."""
         while self._reach_item():
             assert self._tape is not None
-            run = self._tape.peek(self._ticks(1))
+            try:
+                run = self._tape.peek(self._ticks(1))
+            except Exception:
+                if self._on_bad is None:
+                    raise
+                return None  # it is told when it is read
             if n_items(run):
                 return run, self._tape.at == 0 and self._library.begins(self._piece())
             self._leave()
@@ -134,7 +161,15 @@ class Lane:
         while n and self._reach_item():
             assert self._tape is not None
             start = self._tape.at
-            self._tape.skip(n, self._ticks(n))
+            try:
+                self._tape.skip(n, self._ticks(n))
+            except Exception:
+                if self._on_bad is None:
+                    raise
+                self._step += self._tape.at - start
+                n -= self._tape.at - start
+                self._leave(is_broken=True)
+                continue
             skipped = self._tape.at - start
             if not skipped:
                 self._leave()
@@ -150,18 +185,25 @@ class Lane:
         offset, mark, first = self._offset, self._mark, self._step - self._offset
         if self._draws is not None:
             self._draws.opening(self._epoch, self._position, first)
-        self._tape = self._library.open(self._piece())
-        self._tape.begin(mark)
+        try:
+            self._tape = self._library.open(self._piece())
+            self._tape.begin(mark)
+        except Exception as error:
+            if self._on_bad is None:
+                raise
+            self._on_bad(f"sequence {self._piece()}", error)
+            self._tape = SlicedReader(0, _nothing)
         left = offset - self._tape.at
         self._step = first + self._tape.at
         self._tape.skip(left, self._ticks(left))
         self._step = first + offset
         return True
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_broken: bool = False) -> None:
         """The tape has ended; the next one is opened when it is needed."""
         assert self._tape is not None
-        self._check_length(self._tape.at)
+        if not is_broken and self._on_bad is None:
+            self._check_length(self._tape.at)
         if self._tape.at:
             self._barren = 0
         else:
@@ -169,7 +211,7 @@ class Lane:
             if self._barren > self._order.period:
                 raise ValueError(f"Position {self._position} cannot go on: all of its sequences are empty.")
         self._ordinal += 1
-        self._offset, self._mark, self._tape = 0, None, None
+        self._offset, self._mark, self._tape, self._is_careful = 0, None, None, False
 
     def _check_length(self, found: int) -> None:
         lengths = self._library.lengths
@@ -193,3 +235,7 @@ class Lane:
 def n_items(run: Run) -> int:
     """How many items a run has."""
     return len(next(iter(run.values()))) if isinstance(run, dict) else len(run)
+
+
+def _nothing(start: int, stop: int, ticks: Iterable[Any]) -> Run:
+    return []

@@ -1,38 +1,39 @@
-"""The MultiStreamDataLoader: checks its arguments, makes a plan, and lets a DataLoader run it."""
+"""The MultiStreamDataLoader: checks its arguments, and lets a plan of lanes run on the flow that all loaders share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
+import os
+from collections.abc import Callable, Iterable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from headrace.arguments import check_destination, check_workers, checked_count
-from headrace.batch.collate import Collator
-from headrace.deliver.device import check_device, plan_delivery
-from headrace.deliver.pinning import pin_function
-from headrace.frameworks.framework import Output, framework_of, resolve_output
-from headrace.insight.explained import Explained
-from headrace.insight.figures import Setup
-from headrace.insight.recorder import Recorder
-from headrace.loader import DataLoader
+from headrace.arguments import (
+    check_callables,
+    check_destination,
+    check_policies,
+    check_quarantine,
+    check_workers,
+    checked_context,
+    warn_of_many_workers,
+)
+from headrace.config import LoaderConfig
+from headrace.deliver.device import check_device
+from headrace.frameworks.framework import Output
+from headrace.insight.figures import LoaderKind
+from headrace.loader_base import Loader
 from headrace.multistream.assign import Assign
-from headrace.multistream.course import Course
-from headrace.multistream.plan import Layout
-from headrace.multistream.planning import count_datasets, make_plan, shown
-from headrace.multistream.reading import BlockReaders, BlockTask, MakeBlock
-from headrace.multistream.saved import check_state, first_state, start_of
-from headrace.multistream.steps import StepIterator
+from headrace.multistream.plan import LaneSchedule
+from headrace.multistream.positions import Layout, count_datasets, map_positions, shown
+from headrace.order.shard import Shard, resolve_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from multiprocessing.context import BaseContext
 
-    from typing_extensions import Self
+_MEASURED_S = 0.15
+_FEWEST_BATCHES = 3
 
 
-class MultiStreamDataLoader(Explained):
+class MultiStreamDataLoader(Loader):
     """Batches for models that keep a state: position i of each batch goes on where position i of the last one stopped.
 
     Guarantees: batches are a function of the sequences, the arguments, the seed and the epoch: the same for any number
@@ -55,7 +56,10 @@ class MultiStreamDataLoader(Explained):
         is_first: tell where sequences begin.
         batch_first: chunks of (positions, steps) instead of (steps, positions).
         seed: decides the orders, and what your own sequences draw.
-        num_workers: how many workers read; None is 0, or one for each of the datasets.
+        num_workers: how many workers read; None is 0, or one for each of the datasets. "auto" chooses, from a moment's
+            measuring.
+        collate_fn: makes the data of a batch of a list: of the item of each position, or with `seq_len` of its items.
+        on_error: "raise", or "skip" to leave out the rest of a sequence that raises, and go on with the next one.
         shard: (rank, world), or "auto" to ask torch.distributed or the launcher: this rank's part of the positions.
 
     The others are those of `DataLoader`; `prefetch_factor` counts blocks of many steps.
@@ -85,7 +89,8 @@ class MultiStreamDataLoader(Explained):
         is_first: bool = False,
         batch_first: bool = False,
         seed: int = 0,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         shard: Literal["auto"] | tuple[int, int] | None = None,
         pin_memory: bool = False,
         timeout: float = 0,
@@ -97,21 +102,25 @@ class MultiStreamDataLoader(Explained):
         output: Output = "auto",
         engine: Literal["processes", "threads"] = "processes",
         device: Any = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
+        if num_workers == "auto":
+            arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__", "num_workers")}
+            num_workers = _choose_workers(arguments)
         if num_workers is None:
             num_workers = 0 if batch_size is not None else count_datasets(sequences)
-        if isinstance(num_workers, str):
-            raise TypeError(
-                f"num_workers must be an int, got {num_workers!r}, which only the DataLoader takes. Pass 0 to load in "
-                "this process; more, up to batch_size, where reading is slow."
-            )
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        check_policies(engine, on_error, max_errors, on_worker_death)
+        check_callables(collate_fn, worker_init_fn)
         check_destination(device, output)
         check_device(device)
+        check_quarantine(quarantine, on_error)
         has_mask = not cycle and batch_size is not None
         layout = Layout(seq_len, batch_first, targets, ignore_index, is_first, has_mask)
-        self._plan = make_plan(
+        positions = map_positions(
             sequences,
             batch_size,
             assign,
@@ -123,45 +132,44 @@ class MultiStreamDataLoader(Explained):
             shard=shard,
             num_workers=num_workers,
         )
-        self._tasks = _Tasks()
-        # A generator of its own: the training's are left alone.
-        self._loader: DataLoader[Any] = DataLoader(
-            BlockReaders(self._plan, is_threaded=engine == "threads" and num_workers > 0, is_inline=num_workers == 0),
-            batch_size=None,
-            sampler=self._tasks,
-            num_workers=len(self._plan.parts) if num_workers else 0,
-            collate_fn=MakeBlock(),
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            generator=np.random.default_rng(abs(seed)),
-            prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
-            output=output,
+        self._positions = positions
+        self.sequences = sequences
+        self.batch_size = positions.batch_size
+        self.num_workers = len(positions.parts) if num_workers else 0
+        self.engine = engine
+        self.in_order = True
+        self.persistent_workers = persistent_workers
+        self._options = LoaderConfig(
+            dataset=None,
+            batched=True,
+            batch_size=positions.batch_size,
+            collate_fn=collate_fn,
+            num_workers=self.num_workers,
             engine=engine,
+            context=checked_context(multiprocessing_context, num_workers, engine),
+            prefetch_factor=2 if num_workers and prefetch_factor is None else prefetch_factor,
+            persistent_workers=persistent_workers,
+            worker_init_fn=worker_init_fn,
+            timeout=timeout,
+            seed=positions.seed,
+            output=output,
+            pin_memory=pin_memory,
+            pin_memory_device=pin_memory_device,
+            device=device,
+            on_error=on_error,
+            max_errors=max_errors,
             on_worker_death=on_worker_death,
         )
-        self.sequences = sequences
-        self.batch_size = self._plan.batch_size
-        self.num_workers = self._loader.num_workers
-        self._pin = pin_memory, pin_memory_device
-        self._device = device
-        self._output = resolve_output(output)
-        self._next_epoch = 0
-        self._course: Course | None = None
-        self._loaded: dict[str, Any] | None = None
+        own = resolve_shard(shard, "drop") or Shard()
+        self._start(LaneSchedule(positions, (own.rank, own.world)), quarantine)
+        warn_of_many_workers(num_workers)
 
-    def __iter__(self) -> StepIterator:
-        state = first_state(self._plan, self._next_epoch) if self._loaded is None else self._loaded
-        self._loaded = None
-        self._next_epoch = state["epoch"] + 1
-        self._course = course = Course(self._plan, state["epoch"], start_of(state, self._plan))
-        self._tasks.course = course
-        blocks = iter(self._loader)
-        pin_memory, pin_memory_device = self._pin
-        # After the start: CUDA, once initialised, does not fork.
-        delivery = plan_delivery(pin_function(pin_memory_device) if pin_memory else None, self._device)
-        return StepIterator(blocks, self._plan, course, Collator(framework_of(self._output)), delivery.at_once)
+    def _config(self) -> LoaderConfig:
+        return self._options
+
+    @property
+    def _kind(self) -> LoaderKind:
+        return "multistream"
 
     def __len__(self) -> int:
         """The number of batches of an epoch.
@@ -169,75 +177,31 @@ class MultiStreamDataLoader(Explained):
         Raises:
             TypeError: it never ends, or the lengths of the sequences are not known.
         """
-        steps = self._plan.n_steps
-        if steps is None:
-            raise TypeError(
-                "The number of batches is known only with cycle=False, and if the lengths of all sequences are known: "
-                "pass lengths=."
-            )
-        return -(-steps // self._plan.layout.length)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the latest epoch is, small and plain enough for JSON.
-
-        Taken in the loop's body, it is the place after the batch at hand; after the loop, the beginning of the next
-        epoch. It has two numbers for each position of this rank.
-        """
-        if self._loaded is not None:
-            return deepcopy(self._loaded)
-        course = self._course
-        if course is None or course.is_over:
-            return first_state(self._plan, self._next_epoch)
-        return {**first_state(self._plan, course.epoch), **deepcopy(course.save())}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next epoch go on with exactly the batch after which the state was taken.
-
-        The number and kind of workers and `seq_len` may be others. If all lengths are known, the number of ranks may,
-        too, and the state of one rank fits all.
-
-        Raises:
-            StateError: this is no state, or it was taken of other data or with other arguments; says which.
-        """
-        check_state(state, self._plan)
-        self._loaded = deepcopy(dict(state))
-        self._next_epoch = state["epoch"]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the next epoch, which decides its orders. Without this, epochs count from 0.
-
-        Raises:
-            ValueError: `epoch` is negative, or no int.
-        """
-        self._next_epoch = checked_count("epoch", epoch)
-        if self._loaded is None or self._loaded["epoch"] != epoch:
-            self._loaded = self._course = None
-
-    @property
-    def _recorder(self) -> Recorder:  # workers send blocks of steps, which are its batches
-        return self._loader._recorder
-
-    def _setup(self) -> Setup:
-        return self._loader._setup()
-
-    def close(self) -> None:
-        """End all workers, and the epochs that are not over yet. The next epoch starts new ones."""
-        self._loader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        return self._epochs.schedule.n_batches(self._epochs.number)
 
     def __repr__(self) -> str:
-        return shown(self.sequences, self._plan, self.num_workers, self._loader.engine)
+        return shown(self.sequences, self._positions, self.num_workers, self.engine)
 
 
-class _Tasks:
-    """The tasks of the epoch that is begun next, as a sampler."""
+def _choose_workers(arguments: dict[str, Any]) -> int:
+    """How many workers are worth starting, from a moment's measuring with one."""
+    from headrace.tuning.machine import this_machine
 
-    course: Course | None = None
+    left_out = {"num_workers": 1, "persistent_workers": False, "device": None, "pin_memory": False, "on_error": "raise"}
+    one = {**arguments, **left_out, "max_errors": None, "quarantine": None}
+    begun = 0.0
+    with MultiStreamDataLoader(**one) as loader:
+        try:
+            for n_batches, _ in enumerate(loader, 1):
+                begun = begun or perf_counter()  # without the start
+                if n_batches >= _FEWEST_BATCHES and perf_counter() - begun > _MEASURED_S:
+                    break
+        except Exception:  # noqa: BLE001 (the loop will meet it, and without workers its traceback is plain)
+            return 0
+        read_s = sum(loader.stats()["stages"].values())
+    if read_s < _WORTH_A_WORKER_S and not arguments["prefetch_factor"]:
+        return 0
+    return max(1, min(this_machine().cores - 1, loader.batch_size))
 
-    def __iter__(self) -> Iterator[BlockTask]:
-        return iter(()) if self.course is None else self.course.tasks()
+
+_WORTH_A_WORKER_S = 1e-3  # of reading for a batch

@@ -1,122 +1,363 @@
-"""What all workers of a loader agree on: who reads which positions, in which order, and what a batch is to hold."""
+"""The plan of an epoch of sequences side by side: blocks of steps are read by the workers, and cut into batches."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice, repeat
+from typing import Any
 
 import numpy as np
 
-from headrace.base.indices import Indices
-from headrace.base.keys import derive_key
-from headrace.multistream.assign import (
-    Assign,
-    ListedPieces,
-    PieceOrder,
-    ShuffledPieces,
-    Shuffles,
-    following_pieces,
-    items_of,
-    partition,
-)
-from headrace.multistream.library import Library
+from headrace.base.errors import StateError, WorkerError
+from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
+from headrace.base.plan import Batches, Due, Plan
+from headrace.base.state import check_counts, check_equal
+from headrace.batch.collate import Collator
+from headrace.frameworks.framework import Array, framework_of
+from headrace.multistream.assign import locate
+from headrace.multistream.block import Block, Hint
+from headrace.multistream.positions import PositionMap
+from headrace.multistream.reading import BlockTask, LaneJob
+from headrace.multistream.steps import cut_batches, join_parts
+from headrace.order.schedule import Schedule
+
+_BLOCK_BYTES = 2**21
+_BLOCK_S = 0.05
+_ITEM_BITS = 34  # of a key; the others are the number of the piece
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a batch holds.
+class LaneSchedule(Schedule):
+    """The epochs of sequences that are read side by side."""
 
-    Attributes:
-        seq_len: steps of a chunk; None for batches of single steps.
-        targets: whether the items that follow are given too, with `ignore_index` where none does.
-        is_first: whether it is told where sequences begin.
-        mask: whether it is told where there are items.
-    """
+    def __init__(self, positions: PositionMap, rank: tuple[int, int]) -> None:
+        self.positions = positions
+        self.rank = rank
 
-    seq_len: int | None = None
-    batch_first: bool = False
-    targets: bool = False
-    ignore_index: int = -100
-    is_first: bool = False
-    mask: bool = False
+    def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> LanePlan:
+        return LanePlan(
+            self.positions,
+            epoch,
+            start,
+            self._start_of(epoch, start),
+            batches=batches,
+            described=self._described(),
+        )
 
-    @property
-    def length(self) -> int:
-        """Steps from one batch to the next."""
-        return self.seq_len or 1
+    def reader(self, config: Any) -> LaneJob:
+        return LaneJob(self.positions)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a batch is nothing but data."""
-        return not (self.targets or self.is_first or self.mask)
+    def edge(self) -> dict[str, Any]:
+        return {"described": self._described(), "step": 0}
 
-    @property
-    def axis(self) -> int:
-        """The dimension of positions in a block, whose first one is that of batches."""
-        return 1 if self.seq_len is None or self.batch_first else 2
+    def _described(self) -> dict[str, Any]:
+        """What a state must agree with."""
+        positions, lengths = self.positions, self.positions.library.lengths
+        return {
+            "batch_size": positions.batch_size,
+            "assign": positions.assign,
+            "cycle": positions.cycle,
+            "seed": positions.seed,
+            "sequences": len(positions.library),
+            "items": None if lengths is None else int(lengths.sum()),
+        }
 
+    def upgrade(self, state: Any) -> Any:
+        """States had all in one place once, and no number of batches."""
+        if not isinstance(state, Mapping) or "course" in state or "described" not in state:
+            return state
+        check_counts(state, "epoch", "step")
+        course = {name: state[name] for name in ("described", "step", "first", "places", "marks") if name in state}
+        n_batches = -(-state["step"] // self.positions.layout.length)
+        header = {"headrace": state.get("headrace"), "epoch": state["epoch"], "errors": 0, "base_seed": None}
+        return {**header, "batches": n_batches, "course": course}
 
-@dataclass(frozen=True)
-class Plan:
-    """Which position reads what.
+    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+        check_equal(start["described"], self._described())
+        if is_edge or "discard" in start:
+            return
+        check_counts(start, "step")
+        self._start_of(0, start)
 
-    Attributes:
-        batch_size: positions over all ranks.
-        parts: the positions of this rank, cut for its workers.
-        cycle: whether positions go on after their share.
-        gives_items: whether batches are lists of what the sequences give, which end with the first that ends: the form
-            of datasets that give parts of batches.
-    """
+    def seek(self, epoch: int, batch: int) -> dict[str, Any]:
+        step = batch * self.positions.layout.length
+        if self.positions.library.lengths is None:
+            return {"described": self._described(), "discard": batch}
+        places = [list(self._locate(epoch, position, step)) for position in self.positions.positions]
+        return {
+            "described": self._described(),
+            "step": step,
+            "first": self.positions.positions.start,
+            "places": places,
+            "marks": {},
+        }
 
-    library: Library
-    layout: Layout
-    assign: Assign
-    batch_size: int
-    parts: tuple[range, ...]
-    seed: int
-    cycle: bool
-    gives_items: bool = False
+    def n_batches(self, epoch: int) -> int:
+        steps = self.positions.n_steps
+        if steps is None:
+            raise TypeError(
+                "The number of batches is known only with cycle=False, and if the lengths of all sequences are known: "
+                "pass lengths=."
+            )
+        return -(-steps // self.positions.layout.length)
 
-    def order(self, epoch: int, position: int) -> PieceOrder:
-        """The pieces that a position reads."""
-        match self.assign:
-            case "shuffle":
-                key = derive_key(self.seed, epoch, "sequences of positions")
-                return ShuffledPieces(Shuffles(len(self.library), key), self.batch_size, position)
-            case "partition":
-                return ListedPieces(self._groups[position])
-            case "offset":
-                return following_pieces(len(self.library), self.batch_size, position)
-
-    @cached_property
-    def _groups(self) -> list[Indices]:
-        return partition(self.library.lengths, len(self.library), self.batch_size)
-
-    @property
-    def positions(self) -> range:
-        """Of this rank."""
-        return range(self.parts[0].start, self.parts[-1].stop)
-
-    @cached_property
-    def shares(self) -> Indices | None:
-        """How many items each position has to read, over all ranks; None if that is not known."""
-        lengths = self.library.lengths
-        if lengths is None:
+    def expected(self, plan: Plan) -> ExpectedItems | None:
+        if self.positions.n_steps is None:
             return None
-        if self.assign == "shuffle":
-            return np.full(self.batch_size, lengths.sum())
-        orders = [self.order(0, position) for position in range(self.batch_size)]
-        return np.array([items_of(order, lengths, order.share) for order in orders], np.int64)
+        return ExpectedItems(self.positions, plan.epoch, begins=not plan.began_at)
 
-    @property
-    def n_steps(self) -> int | None:
-        """How many steps an epoch has; None if that is not known, or if it never ends."""
-        return None if self.cycle or self.gives_items or self.shares is None else int(self.shares.max())
+    def _start_of(self, epoch: int, start: Mapping[str, Any]) -> Hint:
+        """Where the positions of this rank are.
+
+        What the state does not tell, as it was taken on another rank, is computed, if all lengths are known.
+
+        Raises:
+            StateError: the state is damaged, or does not tell enough.
+        """
+        own = self.positions.positions
+        if not start.get("step"):
+            return Hint(0, np.zeros((len(own), 2), np.int64), {})
+        try:
+            places = np.array(start["places"], np.int64).reshape(-1, 2)
+            known = range(start["first"], start["first"] + len(places))
+            marks = {start["first"] + int(number): mark for number, mark in start["marks"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"The state is damaged: {error!r}. Pass what state_dict() gave.") from error
+        if len(places) and places.min() < 0:
+            raise StateError("The state is damaged: places must not be negative. Pass what state_dict() gave.")
+        rows = [
+            places[known.index(position)] if position in known else self._locate(epoch, position, start["step"])
+            for position in own
+        ]
+        return Hint(
+            start["step"],
+            np.array(rows, np.int64).reshape(-1, 2),
+            {position - own.start: mark for position, mark in marks.items() if position in own},
+        )
+
+    def _locate(self, epoch: int, position: int, step: int) -> tuple[int, int]:
+        lengths = self.positions.library.lengths
+        if lengths is None:
+            raise StateError(
+                f"The state does not tell where position {position} is: it was taken on another rank. Load the state "
+                "of the same rank of as many ranks, or pass lengths= to both loaders."
+            )
+        return locate(self.positions.order(epoch, position), lengths, step)
 
 
-def cut_evenly(positions: range, parts: int) -> tuple[range, ...]:
-    """Ranges that follow each other, as even as can be."""
-    n = len(positions)
-    borders = [n * i // parts for i in range(parts + 1)]
-    return tuple(positions[start:end] for start, end in pairwise(borders))
+class BlockSize:
+    """How many chunks the next block has: few at first, then as many as are quickly made and not too large."""
+
+    def __init__(self) -> None:
+        self._chunks = 0
+        self._most = 1
+
+    def next_chunks(self) -> int:
+        self._chunks = min(max(2 * self._chunks, 1), self._most)
+        return self._chunks
+
+    def learn(self, block: Block) -> None:
+        """See what a block took."""
+        by_size = _BLOCK_BYTES * block.chunks / max(block.n_bytes, 1)
+        by_time = _BLOCK_S * block.chunks / max(block.seconds, 1e-9)
+        # A worker that had to wait for its core once is no reason for small blocks.
+        self._most = max(1, int(min(by_size, by_time)), block.chunks // 2)
+
+
+class LanePlan(Plan):
+    """One epoch, from a step on.
+
+    Args:
+        hint: where the positions are at that step.
+        described: what the position of another plan must agree with.
+
+    Attributes:
+        step: how many items each position has given to the loop.
+    """
+
+    survives_errors = False
+    makes_batches = True
+
+    def __init__(
+        self,
+        positions: PositionMap,
+        epoch: int,
+        start: Mapping[str, Any] | None,
+        hint: Hint,
+        *,
+        batches: int = 0,
+        described: Mapping[str, Any],
+    ) -> None:
+        super().__init__(epoch, start, batches=batches)
+        self.step = hint.step
+        self._positions = positions
+        self._length = positions.layout.length
+        self._described = described
+        first = positions.positions.start
+        self._starts = [_part_of(hint, part.start - first, part.stop - first) for part in positions.parts]
+        self._pieces: list[Array] = [np.empty((0, 3), np.int64)] * len(positions.parts)
+        self._size = BlockSize()
+        self._number = 0
+        self._next = (0, self.step, 0)  # the part, step and chunks of the next task
+        self._blocks: list[Block] = []  # of the parts of the steps that come next
+        self._bad: tuple[BadSample, ...] = ()
+        self._n_samples = len(positions.positions)
+        self._collator: Collator | None = None
+        self._collate_fn: Callable[[Any], Any] | None = None
+
+    def prepare(self, reader: Any, workplace: Any) -> None:
+        job = workplace.job
+        self._collator = collator = Collator(framework_of(job.output))
+        if job.collate_fn is None:
+            return
+
+        def collate(items: list[Any]) -> Any:
+            batch = job.collate_fn(items)
+            return collator.convert(batch, tuples_to_lists=False) if job.convert else batch
+
+        self._collate_fn = lambda items: workplace.timed(partial(collate, items))
+
+    def next_task(self, worker: int) -> Task | None:
+        """A task for each part in turn, block after block, up to the end of the epoch."""
+        part, step, chunks = self._next
+        end = self._positions.n_steps
+        if self.is_complete or (end is not None and step >= end):
+            return None
+        if not part:
+            chunks = self._size.next_chunks()
+            if end is not None:
+                chunks = min(chunks, -(-(end - step) // self._length))
+        is_last = part + 1 == len(self._positions.parts)
+        self._next = (0, step + chunks * self._length, 0) if is_last else (part + 1, step, chunks)
+        self._number += 1
+        task = BlockTask(part, self.epoch, step, chunks, self._starts[part])
+        return Task(self._number - 1, task, part % max(1, self.workers))
+
+    def accept(self, task: Task, outcome: Outcome) -> Iterable[Due]:
+        outcome = decoded(outcome)
+        if isinstance(outcome, Failed):
+            return ((task, outcome),)
+        self._bad += outcome.bad
+        if not isinstance(outcome, Finished):  # nothing can be left out of all positions at once
+            cause = outcome.bad[-1].error if outcome.bad else "it has ended"
+            return ((task, Failed(task.number, WorkerError(f"Positions could not be read: {cause}"))),)
+        self._blocks.append(outcome.batch)
+        if len(self._blocks) < len(self._positions.parts):
+            return ()
+        blocks, self._blocks = self._blocks, []
+        end = self._find_end(blocks)
+        self.is_complete = end < blocks[0].chunks
+        for block in blocks:
+            self._size.learn(block)
+        bad, self._bad = self._bad, ()
+        n_tasks = len(blocks)
+        return [Batches(partial(self._open, blocks, end), zip(repeat(blocks), range(end)), bad, n_tasks=n_tasks)]
+
+    def _find_end(self, blocks: Sequence[Block]) -> int:
+        """How many batches there are in blocks: all, or as many as have items."""
+        if self._positions.n_steps is not None:
+            return blocks[0].chunks
+        counts = [count for block in blocks for count in block.counts]
+        return -(-(min if self._positions.gives_items else max)(counts) // self._length)
+
+    def _open(self, blocks: list[Block], end: int) -> Iterable[Any]:
+        self._starts = [block.start for block in blocks]
+        self._pieces = [block.pieces for block in blocks]
+        assert self._collator is not None
+        return cut_batches(join_parts(blocks, self._positions), end, self._positions, self._collator, self._collate_fn)
+
+    def give(self, marks: Iterator[Any], n: int) -> int:
+        self.batches += n
+        self.latest = self.batches - 1
+        self.step += n * self._length
+        given = list(islice(marks, n))
+        if self._positions.cycle:
+            return n * self._n_samples
+        return sum(count > chunk * self._length for blocks, chunk in given for b in blocks for count in b.counts)
+
+    def locate(self, bad: tuple[BadSample, ...]) -> tuple[BadSample, ...]:
+        return tuple(replace(one, batch=self.batches) for one in bad)
+
+    def keys(self, mark: Any) -> Any:
+        if type(mark) is Task:
+            return None
+        blocks, chunk = mark
+        found = []
+        for part, block in zip(self._positions.parts, blocks, strict=True):
+            for number, position in enumerate(part):
+                order = self._positions.order(self.epoch, position)
+                for step in range(chunk * self._length, min((chunk + 1) * self._length, block.counts[number])):
+                    ordinal, offset = _moved(block.start, block.pieces, step).places[number].tolist()
+                    piece = int(order.at(np.array([ordinal]))[0])
+                    found.append((piece << _ITEM_BITS) + offset)
+        return np.array(found, np.int64)
+
+    def position(self) -> dict[str, Any]:
+        places: list[list[int]] = []
+        marks: dict[str, Any] = {}
+        for start, pieces in zip(self._starts, self._pieces, strict=True):
+            hint = _moved(start, pieces, self.step - start.step)
+            marks |= {str(len(places) + number): mark for number, mark in hint.marks.items()}
+            places += hint.places.tolist()
+        return {
+            "described": dict(self._described),
+            "step": self.step,
+            "first": self._positions.positions.start,
+            "places": places,
+            "marks": marks,
+        }
+
+    def describe(self, task: Task) -> tuple[Any, ...]:
+        block, part = task.keys, self._positions.parts[task.keys.part]
+        last = block.step + block.chunks * self._length - 1
+        what = f"positions {part.start} to {part.stop - 1}, steps {block.step} to {last}"
+        return what, block.chunks * len(part)
+
+    def abandon(self) -> None:
+        self.is_complete = True
+
+
+class ExpectedItems:
+    """What all ranks together are to get in an epoch that ends, as an audit wants to know it."""
+
+    is_guess = False
+
+    def __init__(self, positions: PositionMap, epoch: int, *, begins: bool) -> None:
+        self._positions = positions
+        self._epoch = epoch
+        self._begins = begins
+
+    def whole(self) -> Iterator[Any]:
+        """All items of the shares of all positions."""
+        lengths = self._positions.library.lengths
+        assert lengths is not None
+        for position in range(self._positions.batch_size):
+            order = self._positions.order(self._epoch, position)
+            for piece in order.at(np.arange(order.share)).tolist():
+                yield (piece << _ITEM_BITS) + np.arange(lengths[piece], dtype=np.int64)
+
+    def rest(self) -> Iterator[Any] | None:
+        return self.whole() if self._begins else None
+
+    def n_dropped(self) -> int:
+        return 0
+
+    def n_doubled(self) -> int:
+        return 0
+
+
+def _part_of(whole: Hint, start: int, stop: int) -> Hint:
+    marks = {number - start: mark for number, mark in whole.marks.items() if start <= number < stop}
+    return Hint(whole.step, whole.places[start:stop], marks)
+
+
+def _moved(start: Hint, pieces: Array, steps: int) -> Hint:
+    """Where positions are some steps later, by what is known of the pieces that began there."""
+    places, marks = start.places.copy(), dict(start.marks)
+    places[:, 1] += steps
+    for number, index, ordinal in pieces.tolist():
+        if index <= steps:
+            places[number] = ordinal, steps - index
+            marks.pop(number, None)
+    return Hint(start.step + steps, places, marks)

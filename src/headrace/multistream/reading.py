@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.batch.collate import Collator, FrameworkCollate
 from headrace.frameworks.framework import Allocate
 from headrace.multistream.block import Block, Hint, as_items, compose
 from headrace.multistream.columns import python_numbers
 from headrace.multistream.draws import KeyedDraws
-from headrace.multistream.lane import Lane, Place, n_items
-from headrace.multistream.plan import Plan
-from headrace.multistream.tapes import Run
+from headrace.multistream.lane import Lane, OnBad, Place, n_items
+from headrace.multistream.positions import PositionMap
+from headrace.multistream.sequence_reader import Run
 
 
 class BlockTask(NamedTuple):
@@ -32,53 +33,44 @@ class BlockTask(NamedTuple):
     chunks: int
     hint: Hint
 
-    def __repr__(self) -> str:
-        return f"(part {self.part}, epoch {self.epoch}, step {self.step})"
+    def where(self) -> str:
+        """What is read, for people."""
+        return f"steps {self.step} and after of epoch {self.epoch}, part {self.part} of the positions"
 
 
-class Request(NamedTuple):
-    """A block that is yet to be made, in the memory that the transport gives for it."""
+@dataclass(frozen=True)
+class LaneJob:
+    """What workers read the positions of a batch with."""
 
-    readers: BlockReaders
-    task: BlockTask
+    positions: PositionMap
 
-
-class MakeBlock(FrameworkCollate):
-    """Makes the block of a request, in NumPy arrays."""
-
-    def collate_into(self, samples: Any, collator: Collator) -> Block:
-        request: Request = samples
-        return request.readers.make(request.task, collator.framework.allocate)
+    def open(self, workplace: Any) -> LaneFetcher:
+        """What answers the tasks of a `LanePlan`, in a worker."""
+        return LaneFetcher(self.positions, workplace)
 
 
-class BlockReaders:
-    """The parts of a plan, as a dataset whose keys are tasks. Each worker has a copy, with lanes of its own.
+class LaneFetcher:
+    """Makes blocks: many steps of the positions of a part. Each worker has lanes of its own.
 
     Args:
-        is_threaded: whether the workers are threads, and `is_inline` whether there are none.
+        workplace: where it works; see `headrace.engines.worker.Workplace`.
     """
 
-    def __init__(self, plan: Plan, *, is_threaded: bool, is_inline: bool) -> None:
-        self._plan = plan
-        self._is_threaded = is_threaded
-        self._is_inline = is_inline
+    def __init__(self, positions: PositionMap, workplace: Any) -> None:
+        self._positions = positions
+        self._workplace = workplace
         self._readers: dict[int, _PartReader] = {}
         self._draws: KeyedDraws | None = None
+        if positions.library.runs_code:
+            is_thread = workplace.kind == "thread"
+            self._draws = KeyedDraws(positions.seed, shares_generators=is_thread, gives_back=workplace.number is None)
 
-    def __getitem__(self, task: BlockTask) -> Request:
-        return Request(self, task)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}, "_draws": None}
-
-    def make(self, task: BlockTask, allocate: Allocate) -> Block:
+    def fetch(self, task: BlockTask) -> Block:
         """The block of a task."""
-        if self._draws is None and self._plan.library.runs_code:
-            self._draws = KeyedDraws(self._plan.seed, shares_generators=self._is_threaded, gives_back=self._is_inline)
         reader = self._readers.pop(task.part, None)  # it comes back if all goes well
         if reader is None or (reader.epoch, reader.step) != (task.epoch, task.step):
-            reader = _PartReader(self._plan, task, self._draws)
-        block = reader.make(task.chunks, allocate)
+            reader = _PartReader(self._positions, task, self._draws, self._workplace.on_bad)
+        block = reader.make(task.chunks, self._workplace.allocate, self._workplace.lap)
         self._readers[task.part] = reader
         return block
 
@@ -86,40 +78,43 @@ class BlockReaders:
 class _PartReader:
     """The lanes of one part, side by side."""
 
-    def __init__(self, plan: Plan, task: BlockTask, draws: KeyedDraws | None) -> None:
+    def __init__(self, positions: PositionMap, task: BlockTask, draws: KeyedDraws | None, on_bad: OnBad | None) -> None:
         self.epoch = task.epoch
         self.step = task.step
-        self._plan = plan
-        self._positions = plan.parts[task.part]
+        self._map = positions
+        self._positions = positions.parts[task.part]
         self._draws = draws
+        self._on_bad = on_bad
         self._hint = task.hint
         self._lanes: list[Lane] = []
 
-    def make(self, chunks: int, allocate: Allocate) -> Block:
+    def make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> Block:
         """The next block."""
         started = perf_counter()
         if self._draws is None:
-            block = self._make(chunks, allocate)
+            block = self._make(chunks, allocate, lap)
         else:
             with self._draws.watch():
-                block = self._make(chunks, allocate)
+                block = self._make(chunks, allocate, lap)
                 while self._draws.has_missed():
                     self._hint, self._lanes = block.start, []
-                    block = self._make(chunks, allocate)
-        self.step += chunks * self._plan.layout.length
+                    block = self._make(chunks, allocate, lap)
+        self.step += chunks * self._map.layout.length
         return block._replace(seconds=perf_counter() - started)
 
-    def _make(self, chunks: int, allocate: Allocate) -> Block:
+    def _make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> Block:
         lanes = self._lanes = self._lanes or [self._open(number) for number in range(len(self._positions))]
-        plan, layout = self._plan, self._plan.layout
+        layout = self._map.layout
         places = np.array([lane.place for lane in lanes], np.int64)
         marks = {number: mark for number, lane in enumerate(lanes) if (mark := lane.mark()) is not None}
         readings = [lane.read(chunks * layout.length) for lane in lanes]
-        if plan.gives_items:
+        lap("read")
+        if self._map.gives_items:
             fields = {"data": as_items(readings, chunks)}
         else:
             peeked = [lane.peek() for lane in lanes] if layout.targets else []
             fields = compose(readings, peeked, chunks, self._find_example, layout, allocate)
+        lap("collate")
         pieces = [(n, start.at, start.ordinal) for n, reading in enumerate(readings) for start in reading.starts]
         return Block(
             fields,
@@ -134,23 +129,24 @@ class _PartReader:
     def _open(self, number: int) -> Lane:
         position = self._positions[number]
         lane = Lane(
-            self._plan.library,
-            self._plan.order(self.epoch, position),
+            self._map.library,
+            self._map.order(self.epoch, position),
             position=position,
             epoch=self.epoch,
-            cycle=self._plan.cycle,
+            cycle=self._map.cycle,
             draws=self._draws,
             step=self._hint.step,
             place=Place(*self._hint.places[number].tolist()),
             mark=self._hint.marks.get(number),
+            on_bad=self._on_bad,
         )
         lane.skip(self.step - self._hint.step)
         return lane
 
     def _find_example(self) -> Run:
         """One item, to see what items are where no position has any left."""
-        for number in range(len(self._plan.library)):
-            tape = self._plan.library.open(number)
+        for number in range(len(self._map.library)):
+            tape = self._map.library.open(number)
             tape.begin(None)
             run = tape.take(1, range(1))
             if n_items(run):

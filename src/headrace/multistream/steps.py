@@ -1,21 +1,26 @@
-"""What `iter(loader)` returns: blocks of all parts are joined, and given out batch by batch."""
+"""Blocks of all parts, joined and cut into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.base.errors import CollateError
 from headrace.batch.collate import Collator
 from headrace.multistream.block import Block, Items, not_uniform
-from headrace.multistream.columns import NotUniformError, cut_step, empty_like, item_at, join_side_by_side
-from headrace.multistream.course import Course
-from headrace.multistream.plan import Plan
-
-_NONE = object()
+from headrace.multistream.columns import (
+    NotUniformError,
+    cut_step,
+    empty_like,
+    item_at,
+    join_side_by_side,
+    leaves_of,
+    rebuilt,
+)
+from headrace.multistream.positions import PositionMap, check_part
 
 
 class StreamBatch(NamedTuple):
@@ -33,101 +38,47 @@ class StreamBatch(NamedTuple):
     """Whether there is an item; a position that has come to its end is empty."""
 
 
-class StepIterator:
-    """The batches of one epoch.
-
-    Args:
-        blocks: the blocks of all parts, in turn.
-        collator: of the output.
-        finish: applied to each batch at last, e.g. to pin its memory; None if there is nothing to do.
-    """
-
-    def __init__(
-        self,
-        blocks: Iterator[Block],
-        plan: Plan,
-        course: Course,
-        collator: Collator,
-        finish: Callable[[Any], Any] | None,
-    ) -> None:
-        self._blocks = blocks
-        self._plan = plan
-        self._length = plan.layout.length
-        self._course = course
-        self._collator = collator
-        self._finish = finish
-        self._batches: Iterator[Any] = iter(())
-
-    def __iter__(self) -> StepIterator:
-        return self
-
-    def __next__(self) -> Any:
-        """The next batch.
-
-        Raises:
-            Exception: what the user's code raised; the epoch ends with it.
-            StopIteration: the epoch is over.
-        """
-        batch = next(self._batches, _NONE)
-        if batch is _NONE:
-            self._load()
-            batch = next(self._batches)
-        self._course.step += self._length
-        return batch if self._finish is None else self._finish(batch)
-
-    def _load(self) -> None:
-        blocks, self._blocks = self._blocks, iter(())  # an error ends the epoch
-        try:
-            parts = [next(blocks) for _ in self._plan.parts]
-        except StopIteration:
-            self._course.is_over = True
-            raise
-        end = self._find_end(parts)
-        if not end:
-            self._course.is_over = True
-            raise StopIteration
-        self._batches = cut_batches(join_parts(parts, self._plan), end, self._plan, self._collator)
-        self._course.enter(parts)
-        self._blocks = blocks
-
-    def _find_end(self, parts: Sequence[Block]) -> int:
-        """How many batches there are in blocks: all, or as many as have items."""
-        if self._plan.n_steps is not None:
-            return parts[0].chunks
-        counts = [count for part in parts for count in part.counts]
-        return -(-(min if self._plan.gives_items else max)(counts) // self._length)
+CollateFn: TypeAlias = "Callable[[list[Any]], Any] | None"
+"""Makes the data of a batch of what the positions have: an item each, or with `seq_len` its items of a chunk."""
 
 
-def cut_batches(fields: dict[str, Any], end: int, plan: Plan, collator: Collator) -> Iterator[Any]:
+def cut_batches(
+    fields: dict[str, Any], end: int, positions: PositionMap, collator: Collator, collate_fn: CollateFn = None
+) -> Iterator[Any]:
     """The batches of joined blocks, one after the other."""
-    if plan.layout.is_plain:
-        return _cut_columns(fields["data"], end, plan, collator)
-    columns = zip(*(_cut_columns(columns, end, plan, collator) for columns in fields.values()), strict=True)
-    return (StreamBatch(**dict(zip(fields, parts, strict=True))) for parts in columns)
+    cut: dict[str, Iterator[Any]] = {}
+    for name, columns in fields.items():
+        if name == "data" and collate_fn is not None:
+            cut[name] = map(collate_fn, _item_lists(columns, end, positions))
+        else:
+            cut[name] = _cut_columns(columns, end, positions, collator)
+    if positions.layout.is_plain:
+        return cut["data"]
+    return (StreamBatch(**dict(zip(cut, parts, strict=True))) for parts in zip(*cut.values(), strict=True))
 
 
-def _cut_columns(columns: Any, end: int, plan: Plan, collator: Collator) -> Iterator[Any]:
+def _item_lists(columns: Any, end: int, positions: PositionMap) -> Iterator[list[Any]]:
+    """What the positions have, batch by batch."""
+    if isinstance(columns, Items):
+        make = _in_one_list if positions.gives_items else _filled_up
+        return (make(row) for row in columns.rows[:end])
+    axis, n = positions.layout.axis - 1, len(positions.positions)
+    return ([_of_position(columns, chunk, number, axis) for number in range(n)] for chunk in range(end))
+
+
+def _of_position(columns: Any, chunk: int, number: int, axis: int) -> Any:
+    return rebuilt(columns, [np.take(leaf[chunk], number, axis=axis) for leaf in leaves_of(columns)])
+
+
+def _cut_columns(columns: Any, end: int, positions: PositionMap, collator: Collator) -> Iterator[Any]:
     wrap = collator.framework.wrap
-    if isinstance(columns, Items) and plan.gives_items:
+    if isinstance(columns, Items) and positions.gives_items:
         return (collator.convert(_in_one_list(row)) for row in columns.rows[:end])
     if isinstance(columns, Items):
         return (_collated(_filled_up(row), collator) for row in columns.rows[:end])
     if isinstance(columns, np.ndarray) and columns.dtype != object:
         return map(wrap, columns[:end])
     return (cut_step(columns, step, wrap) for step in range(end))
-
-
-def check_part(part: Any) -> None:
-    """See that what a dataset gives is its part of a batch.
-
-    Raises:
-        TypeError: it is a sample; mostly `batch_size` was forgotten.
-    """
-    if not isinstance(part, Iterable) or isinstance(part, (str, bytes)):
-        raise TypeError(
-            f"Without batch_size, each dataset gives its part of every batch, a list of items, got {part!r:.80}. Pass "
-            "batch_size, which is how many sequences are read side by side; or give lists."
-        )
 
 
 def _in_one_list(parts: list[Any]) -> list[Any]:
@@ -152,7 +103,7 @@ def _filled_up(row: list[Any]) -> list[Any]:
     return [empty_like(some) if item is None else item for item in row]
 
 
-def join_parts(parts: Sequence[Block], plan: Plan) -> dict[str, Any]:
+def join_parts(parts: Sequence[Block], positions: PositionMap) -> dict[str, Any]:
     """The fields of the parts, side by side.
 
     Raises:
@@ -164,14 +115,14 @@ def join_parts(parts: Sequence[Block], plan: Plan) -> dict[str, Any]:
         try:
             if any(isinstance(one, Items) for one in columns):
                 raise NotUniformError
-            joined[name] = join_side_by_side(columns, plan.layout.axis)
+            joined[name] = join_side_by_side(columns, positions.layout.axis)
         except NotUniformError:
-            joined[name] = _join_items(parts, plan)
+            joined[name] = _join_items(parts, positions)
     return joined
 
 
-def _join_items(parts: Sequence[Block], plan: Plan) -> Items:
-    if plan.layout.seq_len is not None or plan.layout.targets:
+def _join_items(parts: Sequence[Block], positions: PositionMap) -> Items:
+    if positions.layout.seq_len is not None or positions.layout.targets:
         raise not_uniform()
     return Items([list(chain(*row)) for row in zip(*map(_rows_of, parts), strict=True)])
 

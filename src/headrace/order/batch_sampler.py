@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.base.overrides import stands_in
+from headrace.base.user_classes import stands_in
 from headrace.order.samplers import ChunkedSampler, Sampler
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
-from headrace.base.keys import derive_key
 from headrace.order.batch_order_sampler import BatchOrderSampler, checked_int
 from headrace.order.permutation import Permutation
 

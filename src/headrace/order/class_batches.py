@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
-from headrace.base.keys import derive_key
 from headrace.order.batch_order_sampler import BatchOrderSampler, checked_int
-from headrace.order.mixing import key_words
+from headrace.order.counter_rng import key_words
 
 
 class ClassBatchSampler(BatchOrderSampler):

@@ -68,7 +68,7 @@ class DistributedSampler(ChunkedSampler):
 
     def _shuffled(self, n: int) -> Indices:
         if is_installed("torch"):
-            from headrace.frameworks.torch_random import seeded
+            from headrace.frameworks.torch_sampling import seeded
 
             return seeded(self.seed + self.epoch).permutation(n)
         return np.random.default_rng([self.seed, self.epoch]).permutation(n)
@@ -84,6 +84,6 @@ class DistributedSampler(ChunkedSampler):
 def _process_group() -> tuple[int, int]:
     if not is_installed("torch"):
         raise RuntimeError("num_replicas and rank must be given: torch.distributed is not installed to ask.")
-    from headrace.frameworks.torch_distributed import world_and_rank
+    from headrace.frameworks.torch_sampling import world_and_rank
 
     return world_and_rank()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.order.mixing import Floats, Words, constant, exponentials_at, fractions_at, words_at
+from headrace.order.counter_rng import Floats, Words, constant, exponentials_at, fractions_at, words_at
 from headrace.order.order import Order
 
 _BLOCK = 2**15  # what is worked on at a time fits into the cache

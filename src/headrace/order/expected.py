@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.order.course import Course
 from headrace.order.order import BatchOrder, Order
-from headrace.order.replayed_course import ReplayedCourse
-from headrace.order.seeded_course import SeededCourse
-from headrace.order.shard import Shard
 
 _CHUNK = 2**14  # keys at a time
 
@@ -131,49 +127,13 @@ class DealtOrder:
         return np.concatenate([order.batch(number) for number in positions.tolist()])
 
 
-def expected_keys(course: Course, epoch: int, position: int, *, has_gaps: bool = False) -> ExpectedKeys | None:
-    """What is to come in the epoch that a course has begun; None if only its sampler knows.
-
-    Args:
-        position: where it was begun: of the item in the order, or the number of the batch where there is no order.
-        has_gaps: whether later items had been given before, out of order.
-    """
-    if isinstance(course, SeededCourse):
-        return _dealt_order(course, epoch, position, has_gaps)
-    if isinstance(course, ReplayedCourse):
-        keys = _settled_keys(course._index_sampler)
-        return None if keys is None else KnownKeys(keys, starts=position == 0 and not has_gaps)
-    return None
-
-
-def _dealt_order(course: SeededCourse, epoch: int, position: int, has_gaps: bool) -> DealtOrder | None:
-    order = course._order(epoch)
-    if order is None:
-        return None
-    n = len(order)
-    if position > n:  # the last batches had been given, and were not full, or filled up
-        shares = _shares(course, n)
-        return DealtOrder(order, min(position, sum(shares)), (0,) * len(shares), is_guess=True)
-    return DealtOrder(order, position, _shares(course, n - position), has_gaps=has_gaps)
-
-
-def _shares(course: SeededCourse, n: int) -> tuple[int, ...]:
-    """How many of n items each rank gets."""
-    shard: Shard = course._shard
-    size = course._batch_size or 1
-    shares = [replace(shard, rank=rank).size(n, size) for rank in range(shard.world)]
-    if course._drop_last and course._batch_size is not None:
-        shares = [share - share % size for share in shares]
-    return tuple(shares)
-
-
-def _settled_keys(index_sampler: Any) -> Any:
+def settled_keys(index_sampler: Any) -> Any:
     """The keys of torch's or headrace's own samplers whose draws decide nothing but the order; None for others."""
     if not _is_known(index_sampler):
         return None
     match type(index_sampler).__name__:
         case "BatchSampler":
-            keys = _settled_keys(index_sampler.sampler)
+            keys = settled_keys(index_sampler.sampler)
             is_cut = index_sampler.drop_last and keys is not None and len(keys) % index_sampler.batch_size
             return None if is_cut else keys
         case "SequentialSampler":

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.order.mixing import Words, constant, key_words, scramble
+from headrace.order.counter_rng import Words, constant, key_words, scramble
 
 _LONGEST = 2**63 - 1
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from headrace.base.generators import derive_key
 from headrace.base.indices import Indices, as_index_array
-from headrace.base.keys import derive_key
-from headrace.base.torch_identity import Adoptable, adopt
+from headrace.base.user_classes import Adoptable, adopt
 from headrace.frameworks.framework import random_source
 from headrace.frameworks.numpy_arrays import as_array
 from headrace.order.draws import NaturalOrder, PickedOrder, UniformDraws, draw_by_weight, pick_by_weight

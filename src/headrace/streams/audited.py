@@ -4,51 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.base.messages import Finished, Outcome, PackedIndices, Skipped, Task
 from headrace.streams.limits import PastTheEndError
-from headrace.streams.messages import Span
-from headrace.streams.shares import Loading, RankShares
+from headrace.streams.messages import RowSpan
+from headrace.streams.rank_windows import Loading, RankWindows
 from headrace.streams.windows import Share
 
 _ROW_BITS = 34  # of a key; the others are the window's number
 _PART_BITS = 26  # of those, the first are the token's, where each rank packs its own sequences of a window
 
 
-class BatchAccount(Protocol):
-    """Keeps account of batches, by their keys."""
-
-    def plan(self, task: Task) -> None: ...
-
-    def settle(self, outcome: Outcome) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class RowAccount:
-    """Tells an account which rows the batches of a stream are made of."""
-
-    def __init__(self, account: BatchAccount, loading: Loading) -> None:
-        self._account = account
-        self._loading = loading
-
-    def give(self, number: int, spans: Sequence[Span], *, is_lost: bool) -> None:
-        keys = np.concatenate([row_keys(span, self._loading) for span in spans])
-        self._account.plan(Task(number, PackedIndices(keys)))
-        self._account.settle(Skipped(number, ()) if is_lost else Finished(number, None))
-
-    def end(self) -> None:
-        self._account.end()
-
-
-def row_keys(span: Span, loading: Loading) -> Indices:
+def row_keys(span: RowSpan, loading: Loading) -> Indices:
     """A number for each row (or token) of a span, which no other of the epoch has, whichever rank gives it."""
-    share, start, stop = span
-    rows = share.skip + np.arange(start, stop, dtype=np.int64)
+    share, start, stop, base = span
+    rows = share.skip + base + np.arange(start, stop, dtype=np.int64)
     if loading.recipe.packing is None:
         rows = share.first + rows * share.step
     elif share.step > 1:
@@ -67,7 +40,7 @@ class ExpectedRows:
 
     is_guess = False
 
-    def __init__(self, shares: RankShares, loading: Loading, start: Mapping[str, Any]) -> None:
+    def __init__(self, shares: RankWindows, loading: Loading, start: Mapping[str, Any]) -> None:
         self._shares = shares
         self._loading = loading
         self._goes_on = tuple(start.get("place", (0, 0))) != (0, 0)
@@ -99,7 +72,7 @@ class ExpectedRows:
         return sum(span.stop - span.start for span in self._again())
 
     @cached_property
-    def _given(self) -> list[list[Span]]:
+    def _given(self) -> list[list[RowSpan]]:
         """The rows that each rank gives."""
         dealt = [list(self._spans(self._shares.even(rank))) for rank in range(self._loading.shard.world)]
         return [list(_first_rows(spans, self._n_given(sum(span.stop for span in spans)))) for spans in dealt]
@@ -111,28 +84,28 @@ class ExpectedRows:
             return n_rows - n_rows % self._loading.batch_rows
         return n_rows - n_rows % packing.length if packing is not None and packing.drops_rest else n_rows
 
-    def _dropped(self) -> Iterator[Span]:
+    def _dropped(self) -> Iterator[RowSpan]:
         """The rows that are dealt to a rank, but not given."""
         for rank, spans in enumerate(self._given):
             n_given = sum(span.stop - span.start for span in spans if not span.share.is_again)
-            for share, _, n_rows in self._spans(self._shares.dealt(rank)):
+            for share, _, n_rows, _ in self._spans(self._shares.dealt(rank)):
                 if n_rows > n_given:
-                    yield Span(share, n_given, n_rows)
+                    yield RowSpan(share, n_given, n_rows)
                 n_given = max(0, n_given - n_rows)
 
-    def _again(self) -> Iterator[Span]:
+    def _again(self) -> Iterator[RowSpan]:
         return (span for spans in self._given for span in spans if span.share.is_again)
 
-    def _spans(self, shares: Iterator[Share]) -> Iterator[Span]:
+    def _spans(self, shares: Iterator[Share]) -> Iterator[RowSpan]:
         for share in shares:
             try:
                 [n_rows] = self._shares.count([share])
             except PastTheEndError:  # an iterable does not tell before where it ends
                 return
-            yield Span(share, 0, n_rows)
+            yield RowSpan(share, 0, n_rows)
 
 
-def _first_rows(spans: Sequence[Span], n_rows: int) -> Iterator[Span]:
+def _first_rows(spans: Sequence[RowSpan], n_rows: int) -> Iterator[RowSpan]:
     for span in spans:
         if n_rows <= 0:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.base.later_column import Columns, made
+from headrace.base.lazy_column import Columns, materialize
 from headrace.streams.rows import ArrayRows, own_columns
 
 
@@ -31,7 +31,7 @@ class ColumnParts(Columns):
     def cut(self, columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
         """Some rows of a part, which nobody else sees."""
         rows = slice(start, stop)
-        cut = {name: made(column[rows]) for name, column in columns.items()}
+        cut = {name: materialize(column[rows]) for name, column in columns.items()}
         return own_columns(cut, is_own=self._is_own)
 
 

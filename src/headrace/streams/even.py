@@ -12,14 +12,14 @@ from headrace.streams.windows import Share
 Count: TypeAlias = Callable[[Sequence[Share]], list[int]]
 """How many rows each share has."""
 
-TellDropped: TypeAlias = Callable[[int, int], None]
+OnDropped: TypeAlias = Callable[[int, int], None]
 """Hears how many rows a rank leaves out, at least, and how many it gives."""
 
 _AT_ONCE = 4  # shares of each rank that are counted together
 
 
 def drop_surplus(
-    of_ranks: Sequence[Iterable[Share]], rank: int, count: Count, tell: TellDropped | None = None
+    of_ranks: Sequence[Iterable[Share]], rank: int, count: Count, tell: OnDropped | None = None
 ) -> Iterator[Share]:
     """The shares of a rank, without the rows that another rank has not as many of.
 

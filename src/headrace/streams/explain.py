@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.arguments import check_count
+from headrace.base.errors import check_count
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
-from headrace.streams.dealing import Deal
 from headrace.streams.mixing import MixSource
+from headrace.streams.rank_split import Deal
+from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.recipe import PlannedSource, Recipe
-from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
 from headrace.streams.windows import EpochWindows, Share, Window
 
 _MOST_SHOWN = 8
@@ -32,7 +32,7 @@ def explain(recipe: Recipe, counts: RowCounts, *, workers: int, world: int) -> s
     """
     check_count("workers", workers, 0)
     check_count("world", world, 1)
-    shares = RankShares(Loading(recipe, 1, False, None, Shard(0, world, "allow")), counts, 0)
+    shares = RankWindows(Loading(recipe, 1, False, None, Shard(0, world, "allow")), counts, 0)
     lines = [
         *_sources(recipe),
         f"steps: {', '.join(type(step).__name__ for step in recipe.steps) or 'none'}",
@@ -62,19 +62,19 @@ def _readers(source: Any) -> str:
     return "every worker, which leaves out the others' rows" if source.shard == "stride" else "the loader's process"
 
 
-def _epoch(shares: RankShares, recipe: Recipe) -> str:
+def _epoch(shares: RankWindows, recipe: Recipe) -> str:
     n = shares.windows.n_windows
     per_window = 1 if recipe.shuffle is None else recipe.shuffle.blocks
     number = "nobody knows how many windows" if n is None else _number(n, "window")
     return f"{number} of {_number(per_window, 'block')}"
 
 
-def _rows(shares: RankShares) -> str:
+def _rows(shares: RankWindows) -> str:
     n = _known_rows(shares)
     return "an unknown number of rows" if n is None else _number(n, "row")
 
 
-def _known_rows(shares: RankShares) -> int | None:
+def _known_rows(shares: RankWindows) -> int | None:
     if shares.windows.n_windows is None:
         return None
     ask, shares.ask = shares.ask, refuse_to_count
@@ -86,7 +86,7 @@ def _known_rows(shares: RankShares) -> int | None:
         shares.ask = ask
 
 
-def _ranks(shares: RankShares, workers: int, world: int) -> list[str]:
+def _ranks(shares: RankWindows, workers: int, world: int) -> list[str]:
     who = f"read by {_number(workers, 'worker')}, whoever is free" if workers > 1 else "read by one worker"
     who = who if workers else "read by the loader itself"
     shown = range(min(world, _MOST_SHOWN))
@@ -118,7 +118,7 @@ def _number(n: int, name: str) -> str:
     return f"{n:,} {name}{'' if n == 1 else 's'}"
 
 
-def _mixing(shares: RankShares, recipe: Recipe) -> str:
+def _mixing(shares: RankWindows, recipe: Recipe) -> str:
     if recipe.shuffle is None:
         return "in the natural order"
     score = mixing_score(list(islice(shares.windows, _SAMPLED)))

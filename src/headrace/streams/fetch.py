@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
-from headrace.base.later_column import Allocate
-from headrace.base.messages import Place
+from headrace.base.lazy_column import Allocate
+from headrace.base.messages import Failed, Finished, Outcome, Place, Skipped
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.source import Chunk
-from headrace.streams.borders import equal_borders
 from headrace.streams.column_parts import ColumnParts
 from headrace.streams.messages import (
     BatchesCut,
@@ -20,142 +21,92 @@ from headrace.streams.messages import (
     CountRows,
     CutBatches,
     JoinBatch,
-    ReadWindow,
+    ReadOn,
     SendColumns,
     SendRows,
     WindowRead,
+    equal_borders,
 )
-from headrace.streams.reading import ReadRows, WindowReader
+from headrace.streams.reading import WindowReader, WindowRows
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import ComingRows, JoinedRows, ObjectRows, own_columns, pieces, placed_columns
+from headrace.streams.rows import JoinedRows, ObjectRows, own_columns, placed_columns
 from headrace.streams.steps import BadRow
 from headrace.streams.text import text_of
 from headrace.streams.tokens import Tokens
 from headrace.streams.windows import Share
 
+OnBad: TypeAlias = Callable[[Any, Exception], None]
+"""Hears of rows and batches that are left out, each once."""
+
 _MOST_KEPT = 8  # windows; one that was forgotten is read again
 _BATCHES_FROM = 2**48  # the places of batches, from which random numbers are keyed, begin after those of windows
+_FIRST_READ_S = 0.01  # that a worker reads before it says what there is
+_READ_S = 0.05
 
 
-class WindowFetcher:
-    """Answers the messages of the loop. A window tells all that is needed to read it, so any worker can.
+@dataclass(frozen=True)
+class StreamJob:
+    """What workers read a stream with.
 
-    Args:
-        collate: makes a batch of a list of rows, or of columns if the recipe says so.
-        is_single: whether it makes single rows, instead.
-        is_apart: whether the loop is in another process.
-        allocate: gives memory that the loop can see, if it makes the batches, of columns that are read here.
-        on_bad: hears of rows and batches that are left out, each once; if None, they raise.
+    Attributes:
+        batched: whether rows are collated to batches.
+        cuts_later: whether the loop makes batches, of columns that workers have only read.
+        seed: of the loader, or what its workers' generators are seeded from.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        collate: Callable[[Any], Any],
-        *,
-        randomness: SampleRandomness,
-        is_single: bool = False,
-        is_apart: bool = False,
-        allocate: Allocate | None = None,
-        on_bad: Callable[[Any, Exception], None] | None = None,
-    ) -> None:
+    recipe: Recipe
+    batched: bool
+    cuts_later: bool = False
+
+    def open(self, workplace: Any) -> WindowFetcher:
+        """What answers the requests of a `StreamPlan`, in a worker."""
+        return WindowFetcher(self, workplace)
+
+
+class BatchMaker:
+    """Makes batches of rows, in workers and in the loop alike."""
+
+    def __init__(self, reader: StreamJob, workplace: Any, randomness: SampleRandomness) -> None:
+        recipe = reader.recipe
         self._recipe = recipe
-        self._collate = collate
         self._randomness = randomness
-        self._is_single = is_single
-        runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
-        self._sends_anything = not is_apart or runs_only_ours
-        self._on_bad = on_bad
-        self._reader = WindowReader(recipe, randomness, skips=on_bad is not None, allocate=allocate)
-        self._allocate = allocate
-        self._kept: OrderedDict[tuple[Any, ...], Chunk] = OrderedDict()
-        makes_lists = not (is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
-        self._keeps_strings = makes_lists and _keeps_strings(collate)
+        self._workplace = workplace
+        self._is_single = not reader.batched
+        self._collate: Callable[[Any], Any] = workplace.collate
+        if recipe.as_columns and workplace.job.collate_fn is None:
+            self._collate = self.collate_columns
+        makes_lists = not (self._is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
+        self.keeps_strings = makes_lists and _keeps_strings(self._collate)
 
-    def fetch(self, keys: Any) -> Any:
-        match keys:
-            case ReadWindow(share):
-                return self._read(share)
-            case CutBatches(share, start, stop, size, number):
-                return self._cut(self._rows(share, start), start, stop, size, (share.window.epoch, number))
-            case SendRows(share, start, stop, is_last):
-                return self._sendable(self._taken(share, start, is_last=is_last).slice(start, stop))
-            case SendColumns():
-                return self._columns(keys)
-            case CountRows():
-                return self._count(keys)
-            case JoinBatch(spans, number):
-                rows = JoinedRows([self._rows(share, start).slice(start, stop) for share, start, stop in spans])
-                return self._cut(rows, 0, len(rows), len(rows), (spans[0].share.window.epoch, number))
+    def collate_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """A batch of columns, whose arrays nobody else has."""
+        batch: dict[str, Any] = self._workplace.convert_columns(columns)
+        return batch
 
-    def _read(self, share: Share) -> WindowRead:
-        try:
-            read = self._reader.read(share)
-        except Exception as error:
-            if self._on_bad is None:
-                raise
-            read = ReadRows(JoinedRows([]), ((BadRow(share.window.where()), error),))
-        if self._on_bad is not None and not share.is_again:
-            for row, reason in read.bad:
-                self._on_bad(row, reason)
-        text = text_of(read.rows) if self._keeps_strings else None
-        if text is None:
-            self._keep(share, read.rows)
-        return WindowRead(len(read.rows), read.is_last, text)
-
-    def _count(self, request: CountRows) -> Counted:
-        try:
-            return self._reader.count(request)
-        except Exception:
-            if self._on_bad is None:
-                raise
-            return Counted(0)  # whoever reads it will say why
-
-    def _rows(self, share: Share, first: int) -> Chunk:
-        """The rows of a share, at least from `first` on. What is bad in it was told before."""
-        rows = self._kept.get(_identity(share))
-        if rows is None or (isinstance(rows, ComingRows) and first < rows.first):
-            rows = self._reader.rows(share)
-            self._keep(share, rows)
-        return rows
-
-    def _taken(self, share: Share, first: int, *, is_last: bool) -> Chunk:
-        rows = self._rows(share, first)
-        if is_last:
-            del self._kept[_identity(share)]
-        return rows
-
-    def _columns(self, request: SendColumns) -> ColumnParts:
-        share, start, stop, at_once, is_last = request
-        rows = self._taken(share, start, is_last=is_last)
-        ranges = pairwise(equal_borders(start, stop, at_once))
-        parts = chain.from_iterable(pieces(rows, first, last) for first, last in ranges)
-        # Each part is put where the loop sees it before the next one is read: while it is in the cache.
-        return ColumnParts([(placed_columns(part, self._allocate), len(part)) for part in parts])
-
-    def _keep(self, share: Share, rows: Chunk) -> None:
-        self._kept[_identity(share)] = rows
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-
-    def _cut(self, rows: Chunk, start: int, stop: int, size: int, first: tuple[int, int]) -> list[Any] | BatchesCut:
+    def cut(self, rows: Chunk, size: int, first: tuple[int, int], on_bad: OnBad | None) -> list[Any] | BatchesCut:
+        """Batches of `size` rows, the first of which has this epoch and number."""
         epoch, number = first
         batches: list[Any] = []
         lost = []
-        for i, samples in enumerate(self._samples(rows.slice(start, stop), size)):
+        for i, samples in enumerate(self._samples(rows, size)):
             try:
                 batches.append(self._make(samples, epoch, number + i))
             except Exception as error:
-                if self._on_bad is None:
+                if on_bad is None:
                     raise
-                self._on_bad(BadRow(f"batch {number + i}"), error)
+                on_bad(BadRow(f"batch {number + i}"), error)
                 lost.append(i)
         return BatchesCut(batches, tuple(lost)) if lost else batches  # a list of lists of strings is sent in no time
 
-    def collate(self, rows: Chunk, epoch: int, number: int) -> Any:
-        """Batch `number` of an epoch, made of these rows; or what becomes of a single one."""
-        [samples] = self._samples(rows, len(rows))
-        return self._make(samples, epoch, number)
+    def join(self, rows: Chunk, epoch: int, number: int) -> Outcome:
+        """The outcome of batch `number`, whose rows come from several windows."""
+        try:
+            [samples] = self._samples(rows, len(rows))
+            return Finished(number, self._workplace.timed(partial(self._make, samples, epoch, number)))
+        except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
+            if not self._workplace.job.skip_errors:
+                return Failed(number, error)
+            return Skipped(number, (self._workplace.describe_bad(f"batch {number}", number, error),))
 
     def _make(self, samples: Any, epoch: int, number: int) -> Any:
         if not self._recipe.draws_in_collate:
@@ -179,6 +130,102 @@ class WindowFetcher:
             return (own_columns(rows.slice(start, min(start + size, len(rows))).columns()) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
+
+
+class WindowFetcher:
+    """Answers the requests of a `StreamPlan`. A window tells all that is needed to read it, so any worker can.
+
+    Args:
+        workplace: where it works; see `headrace.engines.worker.Workplace`.
+    """
+
+    def __init__(self, reader: StreamJob, workplace: Any) -> None:
+        recipe, job = reader.recipe, workplace.job
+        self._recipe = recipe
+        seed = job.base_seed if job.seed is None else job.seed
+        randomness = workplace.randomness(seed, repeats=False)
+        self.maker = BatchMaker(reader, workplace, randomness)
+        runs_only_ours = getattr(recipe.source, "is_plain", False) and not recipe.steps
+        self._sends_anything = not workplace.is_apart or runs_only_ours
+        self._on_bad: OnBad | None = workplace.on_bad
+        self._allocate: Allocate | None = workplace.allocate if workplace.is_apart and reader.cuts_later else None
+        self._reader = WindowReader(
+            recipe, randomness, skips=job.skip_errors, allocate=self._allocate, lap=workplace.lap
+        )
+        self._kept: OrderedDict[tuple[Any, ...], WindowRows] = OrderedDict()
+
+    def fetch(self, keys: Any) -> Any:
+        match keys:
+            case ReadOn(share, part, first):
+                return self._read_on(share, part, first)
+            case CutBatches(share, start, stop, size, number):
+                rows = self._rows(share, start).slice(start, stop)
+                return self.maker.cut(rows, size, (share.window.epoch, number), self._on_bad)
+            case SendRows(share, start, stop, is_last):
+                return self._sendable(self._taken(share, start, is_last=is_last).slice(start, stop))
+            case SendColumns():
+                return self._columns(keys)
+            case CountRows():
+                return self._count(keys)
+            case JoinBatch(spans, number):
+                joined = JoinedRows([self._rows(share, start).slice(start, stop) for share, start, stop, _ in spans])
+                return self.maker.cut(joined, len(joined), (spans[0].share.window.epoch, number), self._on_bad)
+
+    def _read_on(self, share: Share, part: int, first: int) -> WindowRead:
+        rows = self._kept.get(_identity(share)) if part else None
+        if rows is None:
+            rows = self._open(share)
+        n_bad = len(rows.facts.bad)
+        try:
+            rows.read_on(_READ_S if part else _FIRST_READ_S, wanted=first)
+        except Exception as error:
+            if self._on_bad is None:
+                raise
+            rows.is_read = True
+            rows.facts.bad.append((BadRow(share.window.where()), error))
+        if self._on_bad is not None and not share.is_again:
+            for row, reason in rows.facts.bad[n_bad:]:
+                self._on_bad(row, reason)
+        start, text = rows.first, text_of(rows.held) if self.maker.keeps_strings else None
+        if text is not None:
+            rows.taken()
+        return WindowRead(
+            rows.end, rows.is_read, rows.facts.is_last, start, text, rows.is_read and self._reader.ends(share)
+        )
+
+    def _count(self, request: CountRows) -> Counted:
+        try:
+            return self._reader.count(request)
+        except Exception:
+            if self._on_bad is None:
+                raise
+            return Counted(0)  # whoever reads it will say why
+
+    def _rows(self, share: Share, first: int) -> WindowRows:
+        """The rows of a share, at least from `first` on. What is bad in it was told before."""
+        rows = self._kept.get(_identity(share))
+        return self._open(share) if rows is None or first < rows.first else rows
+
+    def _open(self, share: Share) -> WindowRows:
+        rows = self._reader.rows(share)
+        self._kept[_identity(share)] = rows
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return rows
+
+    def _taken(self, share: Share, first: int, *, is_last: bool) -> WindowRows:
+        rows = self._rows(share, first)
+        if is_last:
+            self._kept.pop(_identity(share), None)
+        return rows
+
+    def _columns(self, request: SendColumns) -> ColumnParts:
+        share, start, stop, at_once, is_last = request
+        rows = self._taken(share, start, is_last=is_last)
+        ranges = pairwise(equal_borders(start, stop, at_once))
+        parts = chain.from_iterable(rows.parts(first, last) for first, last in ranges)
+        # Each part is put where the loop sees it before the next one is read: while it is in the cache.
+        return ColumnParts([(placed_columns(part, self._allocate), len(part)) for part in parts])
 
     def _sendable(self, rows: Chunk) -> Chunk | None:
         """What can be sent to the loop, whatever library the rows come from; None if nothing can."""

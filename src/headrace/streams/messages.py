@@ -7,27 +7,44 @@ from typing import Any, NamedTuple
 from headrace.streams.windows import Share
 
 
-class ReadWindow(NamedTuple):
-    """Read a window and tell how many rows it has: the answer is `WindowRead`."""
+class ReadOn(NamedTuple):
+    """Read on in a window for a moment, and say how many rows there are by now: the answer is `WindowRead`.
+
+    Attributes:
+        part: how often that was asked before.
+        first: the rows before this one are not wanted.
+    """
 
     share: Share
+    part: int = 0
+    first: int = 0
 
     def where(self) -> str:
         return self.share.window.where()
 
 
 class WindowRead(NamedTuple):
-    """How many rows there are.
+    """How many rows there are by now.
 
     Attributes:
-        is_last: whether the data ended in this window.
-        text: the rows themselves, if they are strings that still lie in a text, and make lists of strings: a text is
-            sent in a tenth of the time that its rows take, and nothing more has to be asked for.
+        is_read: whether these are all, and `is_last` whether the data ended with them.
+        ends: whether the file ended with a stretch of it.
+        text: the rows from number `start` on, if they are strings that still lie in a text, and make lists of strings:
+            a text is sent in a tenth of the time that its rows take, and nothing more has to be asked for.
     """
 
     n_rows: int
+    is_read: bool = False
     is_last: bool = False
+    start: int = 0
     text: Any = None
+    ends: bool = True
+
+
+def equal_borders(first: int, stop: int, at_once: int) -> list[int]:
+    """Where equal parts of at most `at_once` rows begin, and where the last one ends."""
+    n, n_parts = stop - first, max(1, -(-(stop - first) // max(1, at_once)))
+    return [first + n * i // n_parts for i in range(n_parts + 1)]
 
 
 class CountRows(NamedTuple):
@@ -123,18 +140,19 @@ class SendColumns(NamedTuple):
         return f"rows {self.start} to {self.stop - 1} of {self.share.window.where()}"
 
 
-class Span(NamedTuple):
-    """The rows from `start` to `stop` of a window."""
+class RowSpan(NamedTuple):
+    """The rows from `start` to `stop` of a window; of a part of one, before which `base` rows come."""
 
     share: Share
     start: int
     stop: int
+    base: int = 0
 
 
 class JoinBatch(NamedTuple):
     """Make a batch of rows of several windows, which are read again: the answer is that to `CutBatches`."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[RowSpan, ...]
     number: int
 
     def where(self) -> str:

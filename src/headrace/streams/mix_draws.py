@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.order.mixing import fractions_at
+from headrace.order.counter_rng import fractions_at
 from headrace.streams.windows import Window
 
 

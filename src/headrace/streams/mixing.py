@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.keys import derive_key
+from headrace.base.generators import derive_key
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 from headrace.streams.mix_plan import MixedBlocks, PartRows, Stop
 from headrace.streams.schedules import Schedule

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from headrace.base.generators import derive_key
 from headrace.sources.source import Chunk
 from headrace.streams.limits import Cuts, Limit
 from headrace.streams.messages import Counted, CountRows
@@ -113,7 +114,21 @@ class Recipe:
         """The rows of a window of a plan."""
         from headrace.streams.reading import WindowReader
 
-        return WindowReader(self).read(Share(window._replace(cuts=(*window.cuts, *cuts)))).rows
+        return WindowReader(self).rows(Share(window._replace(cuts=(*window.cuts, *cuts)))).whole()
+
+    def stretch(self, window: Window, number: int) -> Window | None:
+        """A part of a window whose file cannot be split: where it begins is a matter of bytes; None if it has none.
+
+        What its rows become, random draws included, is the same whether it is read by itself or with the others.
+        """
+        if len(window.blocks) != 1 or window.is_shuffled or window.cuts or window.blocks[0].stop is not None:
+            return None
+        cut = getattr(self.source, "stretch", None)
+        block = None if cut is None or not all(step.is_by_row for step in self.steps) else cut(window.blocks[0], number)
+        if block is None:
+            return None
+        key = derive_key(window.key, number, "stretch") if number else window.key
+        return window._replace(blocks=(block,), key=key, stretch=number)
 
     def look(self) -> None:
         """Find the files and their blocks, so that all processes which get this know the same.

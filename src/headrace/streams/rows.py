@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import InternalError, RecordError
 from headrace.base.indices import Indices
-from headrace.base.later_column import Allocate, LaterColumn, made, placed
+from headrace.base.lazy_column import Allocate, LazyColumn, materialize, placed
 from headrace.sources.chunks import ValueChunk
 from headrace.sources.source import Chunk
 
@@ -92,9 +90,9 @@ class ArrayRows:
         return [dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def columns(self) -> dict[str, Any]:
-        return {name: made(column) for name, column in self._columns.items()}
+        return {name: materialize(column) for name, column in self._columns.items()}
 
-    def later_columns(self) -> dict[str, Any]:
+    def lazy_columns(self) -> dict[str, Any]:
         return self._columns
 
 
@@ -131,96 +129,20 @@ class JoinedRows:
         return ArrayRows.joined([chunk.columns() for chunk in self.chunks]).columns()
 
 
-class ComingRows:
-    """Rows that are read as far as they are wanted, from the first to the last: so they are used while in the cache.
-
-    Args:
-        chunks: where they come from.
-        n_rows: how many there will be.
-        where: they are, for people.
-
-    Attributes:
-        first: the first row that can still be had.
-    """
-
-    def __init__(self, chunks: Iterator[Chunk], n_rows: int, where: str) -> None:
-        self.first = 0
-        self._chunks = chunks
-        self._n_rows = n_rows
-        self._where = where
-        self._held: deque[Chunk] = deque()
-        self._end = 0  # of what is held
-
-    def __len__(self) -> int:
-        return self._n_rows
-
-    def slice(self, start: int, stop: int) -> Chunk:
-        """Rows; those before `start` are forgotten.
-
-        Raises:
-            RecordError: there are more or fewer than there should be.
-        """
-        self._forget(start)
-        while self._end < stop:
-            self._read_on(start)
-        if stop == self._n_rows and next(self._chunks, None) is not None:
-            raise RecordError(f"{self._where} must have {self._n_rows} rows, but has more.")
-        if start < self.first:
-            raise InternalError(f"Rows before {self.first} are forgotten, but {start} was asked for.")
-        held, start, stop = self._held, start - self.first, stop - self.first
-        return held[0].slice(start, stop) if held and stop <= len(held[0]) else JoinedRows(held).slice(start, stop)
-
-    def pieces(self, start: int, stop: int) -> Iterator[Chunk]:
-        """Rows as they are read; of those that were taken, only the last are held.
-
-        Raises:
-            RecordError: there are more or fewer than there should be.
-        """
-        while start < stop:
-            self._forget(start)
-            while self._end <= start:
-                self._read_on(start)
-            end = min(self._end, stop)
-            yield self.slice(start, end)
-            start = end
-
-    def _forget(self, start: int) -> None:
-        while self._held and self.first + len(self._held[0]) <= start:
-            self.first += len(self._held.popleft())
-
-    def _read_on(self, start: int) -> None:
-        chunk = next(self._chunks, None)
-        if chunk is None:
-            raise RecordError(f"{self._where} must have {self._n_rows} rows, but has {self._end}.")
-        self._end += len(chunk)
-        if self._end <= start:
-            self.first = self._end
-        else:
-            self._held.append(chunk)
-
-    def rows(self) -> list[Any]:
-        return self.slice(0, self._n_rows).rows()
-
-    def columns(self) -> dict[str, Any]:
-        return self.slice(0, self._n_rows).columns()
-
-
-def later_columns(chunk: Chunk) -> dict[str, Any]:
+def lazy_columns(chunk: Chunk) -> dict[str, Any]:
     """The columns, some of which may not be made yet."""
-    columns: dict[str, Any] = chunk.later_columns() if hasattr(chunk, "later_columns") else chunk.columns()
+    columns: dict[str, Any] = chunk.lazy_columns() if hasattr(chunk, "lazy_columns") else chunk.columns()
     return columns
 
 
 def placed_columns(chunk: Chunk, allocate: Allocate | None) -> dict[str, Any]:
     """The same, in memory that another process sees, as far as that is possible."""
-    columns = later_columns(chunk)
+    columns = lazy_columns(chunk)
     return columns if allocate is None else {name: placed(column, allocate) for name, column in columns.items()}
 
 
 def pieces(rows: Chunk, start: int, stop: int) -> Iterable[Chunk]:
     """Some of the rows, in parts as they were read."""
-    if isinstance(rows, ComingRows):
-        return rows.pieces(start, stop)
     part = rows.slice(start, stop)
     return part.chunks if isinstance(part, JoinedRows) else (part,)
 
@@ -262,7 +184,7 @@ def shuffle_rows(rows: Chunk, places: Indices, *, as_columns: bool, is_later: bo
     """
     if not as_columns:
         return PickedRows(rows.rows(), places)
-    parts = [*map(later_columns, pieces(rows, 0, len(rows)))] if is_later else [rows.columns()]
+    parts = [*map(lazy_columns, pieces(rows, 0, len(rows)))] if is_later else [rows.columns()]
     return ArrayRows({name: _pick_joined([_column_of(part, name) for part in parts], places) for name in _names(parts)})
 
 
@@ -301,8 +223,8 @@ def _values(column: Any) -> Sequence[Any]:
 
 def _pick_joined(columns: list[Any], places: Indices) -> Any:
     first, *others = columns
-    picked = first.pick(others, places) if isinstance(first, LaterColumn) else None
-    return _pick(_join([*map(made, columns)]), places) if picked is None else picked
+    picked = first.pick(others, places) if isinstance(first, LazyColumn) else None
+    return _pick(_join([*map(materialize, columns)]), places) if picked is None else picked
 
 
 def _pick(column: Any, places: Indices) -> Any:

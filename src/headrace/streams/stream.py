@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.base.arguments import check_count
+from headrace.base.errors import check_count
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
@@ -15,14 +15,13 @@ from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
 from headrace.streams.iterables import IterableSource, Sharing
 from headrace.streams.limits import Limit
-from headrace.streams.open_window import EmptyWindows
 from headrace.streams.own_source import OwnSource
+from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.shares import Loading, RankShares, UnknownCountError, refuse_to_count
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
 from headrace.streams.tokens import Packing, Tokens
-from headrace.streams.windows import Share, Shuffle
+from headrace.streams.windows import EmptyWindows, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
 
@@ -35,6 +34,9 @@ class _Iteration:
 
     epoch: int = 0
     counts: RowCounts | None = field(default=None, repr=False)
+
+
+_READ_S = 0.01  # before rows are given
 
 
 class Stream(IterableDataset[Any]):
@@ -257,16 +259,18 @@ class Stream(IterableDataset[Any]):
         # Several readers of one window must draw the same random numbers.
         randomness = SampleRandomness(0, repeats=False) if shard.world > 1 else None
         reader = WindowReader(self.recipe, randomness)
-        shares = RankShares(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
+        shares = RankWindows(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
         packing, rest, empty = self.recipe.packing, Tokens([]), EmptyWindows(shares.most_empty)
         for share in shares:
-            read = reader.read(share)
-            if packing is None:
-                yield from read.rows.rows()
-            else:
-                rows, rest = packing.split(rest, read.rows)
-                yield from rows
-            if read.is_last or empty.are_all(len(read.rows)):
+            read = reader.rows(share)
+            while not read.is_read:
+                for chunk in read.some(_READ_S):
+                    if packing is None:
+                        yield from chunk.rows()
+                    else:
+                        rows, rest = packing.split(rest, chunk)
+                        yield from rows
+            if read.facts.is_last or empty.are_all(read.end):
                 break
         if packing is not None and not packing.drops_rest:
             yield from packing.rows(rest)

@@ -6,15 +6,13 @@ more likely they are in the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from headrace.sources.chunks import SplitChunk, split_text
 from headrace.sources.source import Chunk
-from headrace.sources.text import SplitChunk, split_text
 from headrace.streams.messages import CutBatches, SendRows
 from headrace.streams.rows import JoinedRows, ObjectRows
-
-_MOST_CHARACTERS = 1 << 25  # of a window that is sent whole; a file that cannot be cut may have more
 
 
 class Text(NamedTuple):
@@ -22,21 +20,24 @@ class Text(NamedTuple):
 
     chunks: list[SplitChunk]
 
-    def answer(self, request: CutBatches | SendRows) -> TextBatches | ObjectRows:
-        """What a worker would make of its rows."""
-        parts: Any = JoinedRows(self.chunks).parts(request.start, request.stop)
+    def answer(self, request: CutBatches | SendRows, first: int = 0) -> TextBatches | ObjectRows:
+        """What a worker would make of its rows, the first of which is number `first` of the window."""
+        parts: Any = JoinedRows(self.chunks).parts(request.start - first, request.stop - first)
         texts = [(chunk.text(start, stop), chunk.separator) for chunk, start, stop in parts]
         if isinstance(request, CutBatches):
             return TextBatches(texts, request.size)
         return ObjectRows([row for text in texts for row in split_text(*text)])
 
+    def without(self, n: int) -> Text:
+        """The same without the first n rows."""
+        parts: Any = JoinedRows(self.chunks).parts(n, sum(map(len, self.chunks)))
+        return Text([chunk.cut(start, stop) for chunk, start, stop in parts])
 
-def text_of(rows: Chunk) -> Text | None:
-    """The text of these rows; None if they are not, or not only, to be split from one, or it is long."""
-    chunks = rows.chunks if isinstance(rows, JoinedRows) else [rows]
+
+def text_of(chunks: Sequence[Chunk]) -> Text | None:
+    """The text of these rows; None if they are not, or not only, to be split from one."""
     of_text = [chunk for chunk in chunks if isinstance(chunk, SplitChunk)]
-    is_long = sum(len(chunk.whole) for chunk in of_text) > _MOST_CHARACTERS
-    return Text(of_text) if chunks and len(of_text) == len(chunks) and not is_long else None
+    return Text(of_text) if chunks and len(of_text) == len(chunks) else None
 
 
 class TextBatches:

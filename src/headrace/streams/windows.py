@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
-from headrace.base.keys import derive_key
 from headrace.order.permutation import Permutation
 from headrace.sources.source import Block
 from headrace.streams.limits import CountRows, Cuts, Limit, cut_windows
@@ -36,6 +36,7 @@ class Window(NamedTuple):
         number: its place in the epoch, over all ranks.
         key: that its rows are shuffled by; of its own in every epoch.
         cuts: which of its rows are left.
+        stretch: which part of it this is, if it is a file that cannot be split, and is dealt out over workers.
     """
 
     epoch: int
@@ -44,6 +45,7 @@ class Window(NamedTuple):
     key: int
     is_shuffled: bool = False
     cuts: Cuts = ()
+    stretch: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -242,6 +244,28 @@ def _find_left(plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRow
             yield found
         if is_empty and plan.n_windows is None:
             return  # if this round has nothing, there is no end of rounds that have nothing
+
+
+class EmptyWindows:
+    """Notices that what is repeated for ever has no rows at all.
+
+    Args:
+        most: after how many windows without rows no others will come; None if they end by themselves.
+    """
+
+    def __init__(self, most: Callable[[], int | None] | None) -> None:
+        self._most = most
+        self._n = 0
+
+    def are_all(self, n_rows: int) -> bool:
+        """Whether all windows are empty, the next one having so many rows."""
+        if n_rows:
+            self._most = None
+        if self._most is None:
+            return False
+        self._n += 1
+        most = self._most()
+        return most is not None and self._n >= most
 
 
 _MOST_NAMED = 3  # blocks

@@ -1,0 +1,120 @@
+"""What every loader has: epochs, states, an end, and what it says of itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.arguments import checked_count
+from headrace.base.messages import BadSample
+from headrace.config import LoaderConfig, Reports
+from headrace.deliver.iterator import LoaderIterator, OpenIterators, PromisedLength
+from headrace.deliver.quarantine import Quarantine
+from headrace.epochs import Epochs
+from headrace.insight.loader_reports import LoaderReports
+from headrace.order.schedule import Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from headrace.insight.audit import Audit
+
+
+class Loader(LoaderReports):
+    """Gives the batches of a schedule, epoch by epoch."""
+
+    def _start(self, schedule: Schedule, quarantine: Any) -> None:
+        """All arguments are known."""
+        file = None if quarantine is None else Quarantine(quarantine)
+        self._epochs = Epochs(schedule, Reports(self._recorder, quarantine=file))
+        self._iterators = OpenIterators()
+
+    @abstractmethod
+    def _config(self) -> LoaderConfig:
+        """What the loader is asked for now."""
+
+    def _promise(self) -> PromisedLength | None:
+        """What was said of the length of an iterable dataset."""
+        return None
+
+    def __iter__(self) -> LoaderIterator:
+        iterator = self._epochs.begin(self._config(), self._promise())
+        self._iterators.add(iterator)
+        return iterator
+
+    @property
+    def errors(self) -> list[BadSample]:
+        """The samples that were left out, over all epochs."""
+        return self._epochs.reports.errors
+
+    def close(self) -> None:
+        """End all workers, and the epochs that are not over yet. The next epoch starts new ones."""
+        self._epochs.stop_running()
+        self._iterators.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterators": OpenIterators()}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch: with `seed` it decides the order, and samplers that count are told.
+
+        Without this, epochs count from 0. Where a loaded state is in the middle of that epoch, it goes on there.
+
+        Raises:
+            ValueError: `epoch` is negative, or no int.
+        """
+        self._epochs.set_next(checked_count("epoch", epoch))
+
+    def seek(self, batch: int) -> None:
+        """Let the next epoch begin with batch number `batch`: at once where its place is known, else by reading on.
+
+        Raises:
+            ValueError: `batch` is negative, or no int.
+        """
+        self._epochs.seek(checked_count("batch", batch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest epoch is, small and plain enough for JSON (if the state of your own dataset is).
+
+        Taken in the loop's body, it is the place after the batch at hand; after the loop, the beginning of the next
+        epoch. It never changes afterwards. The methods are those of torchdata's StatefulDataLoader.
+
+        With `seed`, everything is in it. Without, the order is, but what is drawn from torch's or NumPy's global
+        generators is up to you: save and restore them too, as for the rest of the training.
+        """
+        return self._epochs.save()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Let the next epoch resume at exactly the batch after the one the state was taken at.
+
+        Another number of workers, engine or prefetch_factor makes no difference; with `seed`, the batch size and the
+        number of ranks may be others, too. (Iterable datasets of your own resume with as many workers as before.) For
+        a `Stream` on another number of ranks, pass the states of all ranks, as a list.
+
+        Raises:
+            StateError: this is not a state, or it was taken of other data or with other arguments; says which.
+        """
+        self._epochs.load(state)
+
+    def audit(self, *, full: bool = False, expect: Iterable[Any] | None = None) -> Audit:
+        """Keep account of the epochs from the next one on, to prove that every sample comes exactly once.
+
+        It costs some fifty microseconds per batch, and at the end of an epoch about the time that drawing its keys
+        takes. A further call begins a new account.
+
+        Args:
+            full: keep the keys too, so that those that are missing can be named.
+            expect: the keys that all ranks together are to get in each epoch, for samplers of your own: mostly
+                `range(len(dataset))`.
+        """
+        from headrace.insight.audit import Audit
+
+        self._epochs.reports.audit = audit = Audit(full=full, expect=expect)
+        return audit

@@ -1,0 +1,76 @@
+"""What a loader gives, epoch by epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.base.errors import StateError
+from headrace.base.plan import Plan
+
+
+class Schedule(ABC):
+    """Makes the plans of a loader's epochs, from their beginning or from any position on."""
+
+    rank: tuple[int, int] = (0, 1)
+    """Which rank this is, and of how many."""
+
+    shares_seed = False
+    """Whether all ranks must seed their workers alike, though no seed was given."""
+
+    @abstractmethod
+    def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> Plan:
+        """The plan of an epoch, from where `start` was saved, after so many batches; empty for the beginning."""
+
+    @abstractmethod
+    def edge(self) -> dict[str, Any]:
+        """The position between two epochs: what a plan goes on from, and what `check` compares."""
+
+    @abstractmethod
+    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+        """See that a plan can go on from a position.
+
+        Args:
+            is_edge: whether it is the beginning of an epoch.
+
+        Raises:
+            StateError: it was saved by another schedule, or is damaged.
+        """
+
+    @abstractmethod
+    def seek(self, epoch: int, batch: int) -> dict[str, Any]:
+        """The position before batch number `batch`. Its `discard` says how many must be read to get there."""
+
+    @abstractmethod
+    def n_batches(self, epoch: int) -> int:
+        """How many batches an epoch has.
+
+        Raises:
+            TypeError: that is not known.
+        """
+
+    def restore(self, start: Mapping[str, Any]) -> None:  # noqa: B027 (mostly nothing lasts longer)
+        """Put what lasts longer than an epoch to where it was at the beginning of one."""
+
+    def upgrade(self, state: Any) -> Any:
+        """A state as it is saved now, of one that was saved before the format changed."""
+        return state
+
+    def gather(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """One state, of those of all ranks.
+
+        Raises:
+            StateError: they do not fit together.
+        """
+        if len(states) != 1:
+            raise StateError("Only streams need the states of all ranks. Pass that of one of them.")
+        return states[0]
+
+    def expected(self, plan: Plan) -> Any:
+        """What all ranks are to get in an epoch, for an audit; None if that is not known."""
+        return None
+
+    def reader(self, config: Any) -> Any:
+        """What workers open and read from, where that is not a dataset by key or a user's iterable."""
+        return None

@@ -1,0 +1,653 @@
+"""The plan of a stream's epoch: windows are read by the workers, and come back as the batches of one reader.
+
+A worker reads a window bit by bit, transforms its rows, and says how many there are so far, unless the source knows.
+From the sum of all rows before, it is known then where the borders of the batches fall. The worker makes all batches
+that lie within its window; the few rows before the first border and after the last one are sent as they are, and
+joined here with those of the neighbours. So a batch can be given out as soon as its rows are there. Text that nothing
+is done to, and columns, are sent as they were read, and become batches where these are given out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, pairwise, repeat
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import add_note
+from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
+from headrace.base.plan import LOST, Batches, Due, Plan
+from headrace.sources.source import Chunk
+from headrace.streams.audited import row_keys
+from headrace.streams.column_parts import ColumnCutter, ColumnParts
+from headrace.streams.fetch import BatchMaker, StreamJob
+from headrace.streams.messages import (
+    BatchesCut,
+    Counted,
+    CountRows,
+    CutBatches,
+    JoinBatch,
+    ReadOn,
+    RowSpan,
+    SendColumns,
+    SendRows,
+    WindowRead,
+    equal_borders,
+)
+from headrace.streams.rank_windows import Loading, UnknownCountError
+from headrace.streams.rows import JoinedRows
+from headrace.streams.text import Text
+from headrace.streams.windows import EmptyWindows, Share
+
+_ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
+_BYTES_AT_ONCE = 2 << 20  # that the loop itself reads before it gives them out: while they are in the cache
+_BYTES_SENT_AT_ONCE = 8 << 20  # by a worker
+_AHEAD = 2  # windows for each worker
+_SMALL_AHEAD = 4  # of these
+_SMALL_BYTES = 8 << 20
+_DEALT_BYTES = 1 << 20  # of a compressed file: of smaller ones, each worker reads one
+_READS_AHEAD = 2  # of a window that takes long
+_PARTS_AHEAD = 8  # of a window of any length, that the loop has not got yet
+
+
+@dataclass(eq=False)
+class OpenWindow:
+    """A window that is being read or cut.
+
+    Attributes:
+        index: its number among those of this rank.
+        worker: who reads it.
+        first: the row that it begins with; the ones before were given before.
+        n_rows: how many rows are known to be there.
+        n_cut: up to which row they have been asked for.
+        is_read: whether there will be no more.
+        is_told: whether the source has told the number of rows.
+        texts: rows that are here already, as text: up to `n_rows`, from `first_text` on.
+        n_reads: how often the worker has read on, and `n_reading` how often it was asked to, and has not answered yet.
+        n_asked: how many tasks about its rows are in flight.
+        dealt: what it is a part of, if it is one; `base` how many rows come before it there, which is known when
+            the part `before` is read; -1 until then.
+        batch: the number of the batch that its first row belongs to: what is bad in the window is told with that.
+        part_ends: up to which row each of the parts goes that the loop has not got yet.
+    """
+
+    share: Share
+    index: int
+    worker: int
+    first: int = 0
+    n_rows: int = 0
+    n_cut: int = 0
+    is_read: bool = False
+    is_told: bool = False
+    texts: list[Any] = field(default_factory=list)
+    first_text: int = 0
+    n_reads: int = 0
+    n_reading: int = 0
+    n_asked: int = 0
+    part_ends: deque[int] = field(default_factory=deque)
+    dealt: DealtWindow | None = None
+    base: int = 0
+    before: OpenWindow | None = None
+    batch: int = -1
+    bad: tuple[BadSample, ...] = ()
+    error: BaseException | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it may have more rows than are to be held at a time."""
+        return any(block.stop is None for block in self.share.window.blocks) and not self.share.window.is_shuffled
+
+
+@dataclass(eq=False)
+class DealtWindow:
+    """A window whose file cannot be split: stretches of it are read by all workers.
+
+    Attributes:
+        number: of the stretch that is opened next, and `base` how many rows come before the first one that is.
+        first: the row that it begins with.
+        latest: the stretch that was opened last.
+    """
+
+    share: Share
+    index: int
+    first: int
+    number: int
+    base: int
+    latest: OpenWindow | None = None
+    has_ended: bool = False
+
+
+class StreamPlan(Plan):
+    """One epoch of a stream.
+
+    Guarantees: the batches, and what is told of bad rows, are those of one reader of all windows, whatever the workers'
+    number and speed; a bounded number of windows is open; the position after each batch is the window and the row that
+    come next.
+
+    Args:
+        shares: what to read, one after the other; asked for a few at a time.
+        size: rows in a batch.
+        known_rows: tells how many rows a window will have, if that is known: then batches are asked for without waiting
+            until it is read.
+        note_rows: hears how many rows a window has.
+        locate: the position of a place.
+    """
+
+    survives_errors = False
+    bounds_itself = True
+
+    def __init__(
+        self,
+        shares: Any,
+        loading: Loading,
+        epoch: int,
+        start: Mapping[str, Any] | None = None,
+        *,
+        size: int,
+        batches: int = 0,
+        known_rows: Callable[[Share], int | None] | None = None,
+        note_rows: Callable[[Share, int], None] | None = None,
+        locate: Callable[[Any, Any], dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(epoch, start, batches=batches)
+        packing = loading.recipe.packing
+        self._row_length = 1 if packing is None else packing.length
+        self._drops_rest = packing is not None and packing.drops_rest
+        self._drop_last = loading.drop_last
+        self._n_samples = size
+        self._size = size * self._row_length
+        self._loading = loading
+        self.shares = shares
+        shares.ask = _weakly(self)
+        self._windows = iter(shares)
+        self._next_index, self._next_first = self.start.get("place", (0, 0))
+        self._known_rows, self._note_rows = known_rows, note_rows
+        self._empty = EmptyWindows(shares.most_empty)
+        self._locate = locate
+        self._maker: BatchMaker | None = None
+        self._cutter: ColumnCutter | None = None
+        self._open: deque[OpenWindow] = deque()
+        self._asked: dict[int, tuple[OpenWindow, tuple[BadSample, ...]]] = {}  # by the number of the task
+        self._asks: deque[Task | Failed | Due] = deque()  # that were not submitted yet
+        self._n_tasks = 0
+        self._n_questions = 0
+        self._borders = Borders(self._size, batches)
+        self._n_due = batches  # batches that have arrived
+        self._rest = RestRows()  # and rows for the next one
+        self._untold: tuple[BadSample, ...] = ()
+        self._carried: tuple[BadSample, ...] = ()  # the same, before what is asked for next
+        self._windows_ended = False
+        self._dealt: DealtWindow | None = None
+        self._mark: Any = None
+        self._n_last = 0  # rows in the last batch
+
+    def prepare(self, reader: StreamJob, workplace: Any) -> None:
+        """Know how batches are made, for those that are made here."""
+        self._maker = reader.open(workplace).maker
+        if reader.cuts_later:
+            self._cutter = ColumnCutter(self._n_samples, self._maker.collate_columns)
+
+    @property
+    def latest(self) -> int:
+        return self.batches - 1
+
+    @latest.setter
+    def latest(self, number: int) -> None:
+        pass
+
+    # What to ask for
+
+    def next_task(self, worker: int) -> Task | Failed | Due | None:
+        if self._asks:
+            return self._asks.popleft()
+        for window in self._open:
+            if self._may_read_on(window):
+                return self._read_on(window)
+        while not self._windows_ended and self._may_open():
+            opened_window = self._open_window(worker)
+            if opened_window is None:
+                break
+            if not opened_window.is_told:
+                return self._read_on(opened_window)
+            self._cut_windows()
+            if self._asks:
+                return self._asks.popleft()
+        return self._asks.popleft() if self._asks else None
+
+    def _may_read_on(self, window: OpenWindow) -> bool:
+        if window.is_read or window.is_told or window.error is not None:
+            return False
+        if window.is_long and self._parts_ahead(window) >= _PARTS_AHEAD:
+            return False
+        if not self.workers:
+            return window is self._open[0] and not window.n_reading
+        return window.n_reading < min(_READS_AHEAD, window.n_reads)  # the first part may be all
+
+    def _parts_ahead(self, window: OpenWindow) -> int:
+        """How many parts were read that the loop has not got yet, though it could, or that cannot be cut yet."""
+        index, row = (-1, 0) if self._mark is None else self._mark[:2]
+        given = row if index == window.index else window.first
+        while window.part_ends and window.part_ends[0] <= given:
+            window.part_ends.popleft()
+        if window is not self._open[0]:
+            return len(window.part_ends) + window.n_reading
+        return sum(end <= window.n_cut for end in window.part_ends)  # more rows may be needed for a whole batch
+
+    def _may_open(self) -> bool:
+        """Whether one more window may be open: enough that no worker waits for the loop, but not too much memory."""
+        windows = self._open
+        if not self.workers:
+            return not windows
+        is_small = bool(windows) and 0 < windows[-1].share.window.n_bytes <= _SMALL_BYTES
+        return len(windows) < (_SMALL_AHEAD if is_small else _AHEAD) * self.workers
+
+    def _open_window(self, worker: int) -> OpenWindow | None:
+        dealt = self._dealt
+        if dealt is not None and not dealt.has_ended:
+            return self._open_stretch(dealt, worker)
+        share = next(self._windows, None)
+        if share is None:
+            self._windows_ended = True
+            self._close_windows()
+            return None
+        index, first = self._next_index, self._next_first
+        self._next_index, self._next_first = index + 1, 0
+        if self._deals(share):
+            number, base = (0, 0) if not first else self.start.get("stretch", (0, 0))
+            self._dealt = DealtWindow(share, index, first, number, base)
+            return self._open_stretch(self._dealt, worker)
+        window = OpenWindow(share, index, worker, first, n_cut=first)
+        self._open.append(window)
+        n_rows = None if self._known_rows is None else self._known_rows(share)
+        if n_rows is not None:
+            window.n_rows, window.is_told, window.is_read = max(n_rows, window.first), True, True
+        return window
+
+    def _deals(self, share: Share) -> bool:
+        """Whether all workers are to read parts of a window at a time: its file cannot be split, and is large."""
+        window = share.window
+        is_whole = share == Share(window, is_again=share.is_again)
+        return is_whole and window.n_bytes >= _DEALT_BYTES and self._loading.recipe.stretch(window, 0) is not None
+
+    def _open_stretch(self, dealt: DealtWindow, worker: int) -> OpenWindow:
+        part = self._loading.recipe.stretch(dealt.share.window, dealt.number)
+        assert part is not None
+        window = OpenWindow(dealt.share._replace(window=part), dealt.index, worker, dealt.first, dealt=dealt)
+        if dealt.latest is None:
+            window.base, window.n_cut = dealt.base, max(0, dealt.first - dealt.base)
+        else:
+            window.base, window.before = -1, dealt.latest
+        dealt.latest, dealt.number = window, dealt.number + 1
+        self._open.append(window)
+        return window
+
+    def _read_on(self, window: OpenWindow) -> Task:
+        window.n_reading += 1
+        self._n_questions += 1
+        return self._task(
+            -1 - self._n_questions,
+            ReadOn(window.share, window.n_reads, window.n_cut if window.base >= 0 else 0),
+            window,
+        )
+
+    def _task(self, number: int, keys: Any, window: OpenWindow, bad: tuple[BadSample, ...] = ()) -> Task:
+        self._asked[number] = window, bad
+        window.n_asked += number >= 0
+        return Task(number, keys, window.worker)
+
+    def _count_rows(self, requests: Sequence[CountRows]) -> list[Counted]:
+        """Have the workers count rows, while the windows that are open are read, too.
+
+        Raises:
+            Exception: what reading raised.
+        """
+        return [self._value(decoded(outcome)) for outcome in self.call(requests)]
+
+    # What an answer means
+
+    def accept(self, task: Task, outcome: Outcome) -> Iterable[Due]:
+        if task.number not in self._asked:
+            return ((task, outcome),)
+        window, bad = self._asked.pop(task.number)
+        if task.number < 0:
+            self._note_read(window, decoded(outcome))
+            return ()
+        window.n_asked -= 1
+        self._untold += bad
+        if isinstance(outcome, Failed):
+            return ((task, outcome),)
+        due = self._take(window, task.keys, outcome)
+        self._close_windows()
+        return due
+
+    def _note_read(self, window: OpenWindow, outcome: Outcome) -> None:
+        window.n_reading -= 1
+        window.n_reads += 1
+        if isinstance(outcome, Failed):
+            window.error, window.is_read = outcome.error, True
+        else:
+            read = outcome.batch if isinstance(outcome, Finished) else WindowRead(window.n_rows, is_read=True)
+            if not window.first or window.first <= window.base or window.base < 0:  # else it was told before
+                window.bad += outcome.bad
+            self._note_rows_of(window, read)
+        self._cut_windows()
+
+    def _note_rows_of(self, window: OpenWindow, read: WindowRead) -> None:
+        if read.text is not None and read.n_rows > window.n_rows:
+            text = read.text if read.start >= window.n_rows else read.text.without(window.n_rows - read.start)
+            if not window.texts:
+                window.first_text = max(window.n_rows, read.start)
+            window.texts += text.chunks
+        elif read.n_rows > window.n_rows and window.texts:
+            self._cut(window, is_whole=True)  # what comes is in the worker
+        if read.n_rows > window.n_rows:
+            window.part_ends.append(read.n_rows)
+        window.n_rows = max(window.n_rows, read.n_rows)
+        if read.is_read and not window.is_read:
+            window.is_read = True
+            self._windows_ended = self._windows_ended or read.is_last
+            if window.dealt is not None:
+                window.dealt.has_ended |= read.ends
+            elif self._note_rows is not None:
+                self._note_rows(window.share, read.n_rows)
+
+    def _cut_windows(self) -> None:
+        """Ask for the batches of all rows whose place in the order is known now."""
+        for window in self._open:
+            if window.before is not None:  # which is read, and cut
+                window.base, window.before = window.before.base + window.before.n_rows, None
+                window.n_cut = max(0, window.first - window.base)
+            if window.batch < 0:
+                window.batch = self._borders.n_batches
+            self._carried += tuple(replace(one, batch=window.batch) for one in window.bad)
+            window.bad = ()
+            self._cut(window, is_whole=window.is_read)
+            if window.error is not None:
+                self._asks.append(Failed(self._n_tasks, window.error))
+                self._windows_ended = True
+                break
+            if not window.is_read:
+                break
+        self._close_windows()
+
+    def _close_windows(self) -> None:
+        while self._open:
+            window = self._open[0]
+            is_cut = window.is_read and window.n_cut >= window.n_rows
+            if not is_cut or window.n_reading or window.n_asked or window.error is not None:
+                return
+            self._open.popleft()
+            if window.n_rows or not window.share.window.stretch:
+                self._windows_ended |= self._empty.are_all(window.n_rows)
+
+    def _cut(self, window: OpenWindow, *, is_whole: bool) -> None:
+        """Ask for all whole batches of the rows that are there; and if `is_whole`, for the rest of them."""
+        if window.n_rows <= window.n_cut:
+            window.texts.clear()
+            return
+        if self._cutter is not None:
+            requests: Sequence[Any] = cut_columns(window.share, window.n_cut, window.n_rows, self._at_once(window))
+            window.n_cut = window.n_rows
+        else:
+            at_once = window.n_rows if window.texts else self._at_once(window)
+            requests, window.n_cut = self._borders.cut(
+                window.share, window.n_cut, window.n_rows, at_once, is_whole=is_whole, is_last=window.is_read
+            )
+        for request in requests:
+            if window.texts:
+                self._answer(window, request)
+            else:
+                self._n_tasks += 1
+                bad, self._carried = self._carried, ()
+                self._asks.append(self._task(self._n_tasks - 1, request, window, bad))
+        while window.texts and window.first_text + len(window.texts[0]) <= window.n_cut:
+            window.first_text += len(window.texts.pop(0))
+
+    def _answer(self, window: OpenWindow, request: CutBatches | SendRows) -> None:
+        """Do what a worker would do with rows that are here already; in the order of what is asked of workers."""
+        self._n_tasks += 1
+        number, (bad, self._carried) = self._n_tasks - 1, (self._carried, ())
+        self._asked[number] = window, bad
+        window.n_asked += 1
+        rows = Text(window.texts).answer(request, window.first_text)
+        self._asks.append((Task(number, request, window.worker), Finished(number, rows)))
+
+    def _at_once(self, window: OpenWindow) -> int:
+        """How many rows, or tokens, are answered at a time."""
+        n_bytes = window.share.window.n_bytes
+        if not window.is_told or not n_bytes:
+            return _ROWS_AT_ONCE * self._row_length
+        n_rows = (_BYTES_SENT_AT_ONCE if self.workers else _BYTES_AT_ONCE) * (window.n_rows or 1) // n_bytes
+        return min(n_rows, _ROWS_AT_ONCE) if self._cutter is None else n_rows
+
+    def _take(self, window: OpenWindow, request: Any, outcome: Outcome) -> list[Due]:
+        """What the next answer makes due; it is its turn."""
+        match request:
+            case CutBatches(_, start, stop, size):
+                ends = range(start + size, stop + 1, size)
+                rows = range(ends.start + window.base, ends.stop + window.base, size)
+                marks = zip(repeat(window.index), rows, repeat(request), repeat(window.base))
+                return [self._due(outcome, len(ends), marks)]
+            case SendColumns():
+                return [self._due_columns(window.index, request, outcome)]
+            case SendRows(share, start, stop) if start < stop:
+                self._rest.add(RowSpan(share, start, stop, window.base), self._value(decoded(outcome)))
+                if len(self._rest) == self._size:
+                    return [self._joined((window.index, stop + window.base))]
+        return []
+
+    def _due_columns(self, index: int, request: SendColumns, outcome: Outcome) -> Batches:
+        share, start, stop = request.share, request.start, request.stop
+        ends = range(start + self._size - len(self._rest), stop + 1, self._size)
+        spans: list[Any] = [(RowSpan(share, end - self._size, end),) for end in ends]
+        if spans:
+            spans[0] = (*self._rest.take()[0], RowSpan(share, start, ends[0]))
+        left = ends[-1] if ends else start
+        if left < stop:
+            self._rest.add(RowSpan(share, left, stop), None)
+        return self._due(outcome, len(ends), zip(repeat(index), ends, spans, repeat(0)), request.where)
+
+    def _joined(self, place: tuple[int, int]) -> Batches:
+        """A batch of the rows that are left over."""
+        spans, rows = self._rest.take()
+        if self._cutter is not None:
+            outcome: Outcome = Finished(-1, [self._cutter.rest()])
+        elif rows is not None:
+            assert self._maker is not None
+            outcome = self._maker.join(rows, self.epoch, self._n_due)
+            if isinstance(outcome, Finished):
+                outcome = outcome._replace(batch=[outcome.batch])
+        else:
+            [outcome] = self.call([JoinBatch(spans, self._n_due)])
+        return self._due(outcome, 1, iter(((*place, spans, spans[-1].base),)))
+
+    def _due(self, outcome: Outcome, n: int, marks: Iterator[Any], where: Callable[[], str] | None = None) -> Batches:
+        number, self._n_due = self._n_due, self._n_due + n
+        if isinstance(outcome, Failed):
+            if where is not None:
+                add_note(outcome.error, f"in {where()}")
+            raise outcome.error
+        bad, self._untold = (*self._untold, *(replace(one, batch=number) for one in outcome.bad)), ()
+        return Batches(partial(self._batches, outcome, n), marks, bad, where)
+
+    def _batches(self, outcome: Outcome, n: int) -> Iterable[Any]:
+        """The batches of an answer; some may be `LOST`.
+
+        Raises:
+            Exception: they cannot be rebuilt here.
+        """
+        outcome = decoded(outcome)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        if not isinstance(outcome, Finished):
+            return repeat(LOST, n)
+        value = outcome.batch
+        if isinstance(value, BatchesCut):
+            made = iter(value.batches)
+            return (LOST if place in value.lost else next(made) for place in range(n))
+        if self._cutter is not None and isinstance(value, ColumnParts):
+            return self._cutter.batches(value)
+        batches: Iterable[Any] = value
+        return batches
+
+    def finish(self) -> Iterable[Due]:
+        """A batch of the rows that are left over at the end."""
+        self._untold += self._carried
+        self._carried = ()
+        if self._drop_last:
+            self._rest.take()
+        if self._drops_rest:
+            self._rest.shorten(len(self._rest) % self._row_length)
+        if len(self._rest):
+            self._n_last = -(-len(self._rest) // self._row_length)
+            return [self._joined((self._next_index, 0))]
+        if self._untold:
+            bad, self._untold = self._untold, ()
+            return [Batches(tuple, iter(()), bad)]
+        return ()
+
+    def _value(self, outcome: Outcome) -> Any:
+        """What a worker gives; None if it was left out, because it raised."""
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        self._untold = (*self._untold, *(replace(one, batch=self._n_due) for one in outcome.bad))
+        return outcome.batch if isinstance(outcome, Finished) else None
+
+    # What the loop gets
+
+    def give(self, marks: Iterator[Any], n: int) -> int:
+        self.batches += n
+        for self._mark in islice(marks, n):
+            pass
+        return n * self._n_samples if self._mark[1] else (n - 1) * self._n_samples + self._n_last
+
+    def keys(self, mark: Any) -> Any:
+        if type(mark) is Task:
+            return None
+        _, end, request, base = mark
+        end -= base
+        spans = request if isinstance(request[0], RowSpan) else (RowSpan(request.share, end - self._size, end, base),)
+        return np.concatenate([row_keys(span, self._loading) for span in spans])
+
+    def position(self) -> dict[str, Any]:
+        if self._mark is None:
+            return {} if self._locate is None else self._locate(self.start.get("place"), self.start.get("stretch"))
+        request = self._mark[2][-1] if isinstance(self._mark[2][0], RowSpan) else self._mark[2]
+        number, base = request.share.window.stretch, self._mark[3]
+        return {} if self._locate is None else self._locate(self._mark[:2], [number, base] if number else None)
+
+    def describe(self, task: Task) -> tuple[Any, ...]:
+        request: Any = task.keys
+        if not hasattr(request, "share"):
+            return "a batch of several windows", 0
+        what = f"window {request.share.window.number}"
+        match request:
+            case ReadOn(part=part):
+                return (f"{what}, part {part}" if part else what), 0
+            case CutBatches(start=start, stop=stop) | SendColumns(start=start, stop=stop) | SendRows(_, start, stop):
+                return f"{what}, rows {start} to {stop - 1}", (stop - start) / self._row_length
+            case _:
+                return what, 0
+
+    def abandon(self) -> None:
+        self._windows_ended = True
+        self._asks.clear()
+        self._asked.clear()
+        self._open.clear()
+        self._rest.take()
+        self._untold = self._carried = ()
+
+
+class RestRows:
+    """Rows that are left over of windows, and are joined with those of the next one."""
+
+    def __init__(self) -> None:
+        self._rest: list[tuple[RowSpan, Chunk | None]] = []
+
+    def __len__(self) -> int:
+        return sum(span.stop - span.start for span, _ in self._rest)
+
+    def add(self, span: RowSpan, rows: Chunk | None) -> None:
+        """Some more; None if they are not here."""
+        self._rest.append((span, rows))
+
+    def take(self) -> tuple[tuple[RowSpan, ...], Chunk | None]:
+        """Which ones there are, and the rows, if all of them are here. Nothing is left then."""
+        rest, self._rest = self._rest, []
+        rows = [rows for _, rows in rest if rows is not None]
+        return tuple(span for span, _ in rest), JoinedRows(rows) if len(rows) == len(rest) else None
+
+    def shorten(self, surplus: int) -> None:
+        """Leave the last ones out."""
+        while surplus:
+            (share, start, stop, base), rows = self._rest.pop()
+            kept = max(0, stop - start - surplus)
+            if kept:
+                self.add(RowSpan(share, start, start + kept, base), None if rows is None else rows.slice(0, kept))
+            surplus -= stop - start - kept
+
+
+class Borders:
+    """Where batches end, in rows that come one after the other.
+
+    Args:
+        size: rows in a batch.
+        n_batches: how many come before the first row.
+    """
+
+    def __init__(self, size: int, n_batches: int) -> None:
+        self._size = size
+        self.n_batches = n_batches  # that are whole
+        self._rest = 0  # rows that are left over of all windows before
+
+    def cut(
+        self, share: Share, first: int, n_rows: int, at_once: int, *, is_whole: bool, is_last: bool
+    ) -> tuple[list[CutBatches | SendRows], int]:
+        """What to ask for of the rows from `first` on, of `n_rows`, and up to which row that goes.
+
+        That is the rows that complete the batch before; all whole batches, of about `at_once` rows at a time; and what
+        is left over, if no more follow from the same place (`is_whole`). Of the last of a window, `is_last` says so.
+        """
+        size = self._size
+        head = min(first + -self._rest % size, n_rows)
+        if not is_whole and head - first < -self._rest % size:
+            return [], first  # the batch before cannot be completed yet
+        tail = n_rows - (n_rows - head) % size
+        requests: list[CutBatches | SendRows] = []
+        if head > first:
+            requests.append(SendRows(share, first, head))
+        number = self.n_batches + (self._rest + head - first) // size
+        step = max(1, at_once // size) * size
+        for start in range(head, tail, step):
+            requests.append(CutBatches(share, start, min(start + step, tail), size, number))
+            number += step // size
+        stop = n_rows if is_whole else tail
+        if is_whole:
+            requests.append(SendRows(share, tail, n_rows, is_last=is_last))
+        whole, self._rest = divmod(self._rest + stop - first, size)
+        self.n_batches += whole
+        return requests, stop
+
+
+def cut_columns(share: Share, first: int, n_rows: int, at_once: int) -> list[SendColumns]:
+    """Equal parts of rows, whose batches are cut later."""
+    borders = [first, n_rows] if share.window.is_given_whole else equal_borders(first, n_rows, at_once)
+    return [SendColumns(share, start, stop, at_once, stop == n_rows) for start, stop in pairwise(borders)]
+
+
+def _weakly(plan: StreamPlan) -> Callable[[Sequence[CountRows]], list[Counted]]:
+    """Counts rows as long as the plan is there, which has what asks here: a cycle would keep workers alive."""
+    method = weakref.WeakMethod(plan._count_rows)
+
+    def count(requests: Sequence[CountRows]) -> list[Counted]:
+        bound = method()
+        if bound is None:
+            raise UnknownCountError
+        return bound(requests)
+
+    return count

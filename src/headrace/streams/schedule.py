@@ -1,0 +1,217 @@
+"""The epochs of a stream: where a rank begins and goes on, how many batches it gives, and what its state says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from headrace.base.errors import StateError, WarnOnce
+from headrace.order.schedule import Schedule
+from headrace.streams.audited import ExpectedRows
+from headrace.streams.counts import RowCounts
+from headrace.streams.fetch import StreamJob
+from headrace.streams.plan import StreamPlan
+from headrace.streams.rank_split import Item, Pool, left_over
+from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
+from headrace.streams.state_signature import check_described, describe
+
+_MANY = 0.1  # of the rows of a rank
+_MANY_ROWS = 100
+
+
+class StreamSchedule(Schedule):
+    """The windows of one rank, epoch by epoch.
+
+    Args:
+        size: rows in a batch.
+    """
+
+    def __init__(self, loading: Loading, size: int) -> None:
+        self.loading = loading
+        self.rank = loading.shard.rank, loading.shard.world
+        self.shares_seed = loading.shard.world > 1  # ranks must agree how many rows there are
+        self._size = size
+        self.counts = RowCounts(loading.recipe, skips=loading.skips)
+        self._warn_of_files = WarnOnce()
+        self._warn_of_drops = WarnOnce()
+
+    def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> StreamPlan:
+        if workers:
+            self.loading.recipe.look()
+        index, _ = start.get("place", (0, 0))
+        shares = RankWindows(self.loading, self.counts, epoch, _pool_of(start), index)
+        shares.on_dropped = self._tell_dropped
+        if shares.dispatcher is not None and start.get("iterator") is not None:
+            shares.dispatcher.go_to(start["iterator"])
+        return StreamPlan(
+            shares,
+            self.loading,
+            epoch,
+            start,
+            size=self._size,
+            batches=batches,
+            known_rows=self.counts.known if self.loading.tells_rows else None,
+            note_rows=self.counts.note,
+            locate=partial(self._position_of, start, shares),
+        )
+
+    def reader(self, config: Any) -> StreamJob:
+        recipe = replace(self.loading.recipe, draws_in_collate=config.may_draw_in_collate)
+        cuts_later = (
+            config.collates_by_default
+            and recipe.as_columns
+            and recipe.tells_rows
+            and config.batch_size is not None
+            and not config.skips
+            and not config.is_moved  # ahead of the loop, so it must be made ahead
+        )
+        return StreamJob(recipe, config.batched, cuts_later)
+
+    def expected(self, plan: Any) -> ExpectedRows:
+        return ExpectedRows(plan.shares, self.loading, plan.start)
+
+    def _tell_dropped(self, n_dropped: int, n_given: int) -> None:
+        if n_dropped >= max(_MANY_ROWS, _MANY * (n_given + n_dropped)):
+            self._warn_of_drops(
+                f"To make ranks even, rank {self.loading.shard.rank} leaves out {n_dropped:,} rows or more, and gives "
+                f"{n_given:,}: others have no more, since windows have very different numbers of rows. Pass "
+                'even="pad", or a smaller block_bytes for more and smaller windows.'
+            )
+
+    def n_batches(self, epoch: int) -> int:
+        """How many batches this rank gives.
+
+        Raises:
+            TypeError: it is not known without reading, or there is no end.
+        """
+        shares, loading = self._unread(epoch), self.loading
+        try:
+            if shares.windows.n_windows is None:
+                raise UnknownCountError
+            n_rows = sum(shares.count(list(shares.even(loading.shard.rank))))
+        except UnknownCountError:
+            raise TypeError(
+                "The number of rows of this stream is not known without reading it: count() does that."
+            ) from None
+        packing = loading.recipe.packing
+        if packing is not None and packing.drops_rest:
+            n_rows -= n_rows % packing.length
+        return n_rows // loading.batch_rows if loading.drop_last else -(-n_rows // loading.batch_rows)
+
+    def edge(self) -> dict[str, Any]:
+        return {"described": self._described(), "shard": list(self.rank)}
+
+    def _position_of(
+        self, start: Mapping[str, Any], shares: RankWindows, place: tuple[int, int] | None, stretch: Any = None
+    ) -> dict[str, Any]:
+        saved = self.edge()
+        if place is None:
+            return saved
+        saved["place"] = list(place)
+        if stretch is not None:
+            saved["stretch"] = list(stretch)  # where reading begins
+        if "pool" in start:
+            saved["pool"] = start["pool"]
+        state = None if shares.dispatcher is None else shares.dispatcher.state_at(place[0])
+        return saved if state is None else {**saved, "iterator": state}
+
+    def _described(self) -> dict[str, Any]:
+        return {"seed": self.loading.seed, "skips": self.loading.skips, **describe(self.loading.recipe)}
+
+    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+        check_described(start["described"], self._described(), self._warn_of_files)
+        if is_edge or "discard" in start:
+            return
+        shard = self.loading.shard
+        if start["shard"] != [shard.rank, shard.world]:
+            raise StateError(
+                f"The state is that of rank {start['shard'][0]} of {start['shard'][1]}, and this is rank {shard.rank} "
+                f"of {shard.world}. Pass the states of all ranks, as a list: then what is left is dealt anew."
+            )
+        _check_place(start["place"])
+        _pool_of(start)
+
+    def seek(self, epoch: int, batch: int) -> dict[str, Any]:
+        """Found by arithmetic, if the numbers of rows are known."""
+        shares = self._unread(epoch)
+        shard, rows = self.loading.shard, batch * self.loading.batch_rows
+        found = {"described": self._described(), "shard": [shard.rank, shard.world]}
+        try:
+            index = 0
+            for index, share in enumerate(shares.even(shard.rank)):
+                [n_rows] = shares.count([share])
+                if rows < n_rows:
+                    return {**found, "place": [index, rows]}
+                rows -= n_rows
+        except UnknownCountError:
+            return {"described": self._described(), "discard": batch}
+        return {**found, "place": [index + 1, 0]}
+
+    def gather(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The state of this rank; where there were more or fewer ranks, its part of what all of them have left.
+
+        Guarantees: every row that no rank had given is given once.
+
+        Raises:
+            StateError: the states are not those of all ranks of one run, or of another stream.
+        """
+        shard, world = self.loading.shard, len(states)
+        courses = [state["course"] for state in states]
+        if world == 1 and courses[0].get("shard") != [0, 1]:
+            return states[0]  # of this rank, as is checked elsewhere
+        _check_ranks(states)
+        courses.sort(key=lambda course: course["shard"])
+        for course in courses:
+            check_described(course["described"], self._described(), self._warn_of_files)
+        if world == shard.world:
+            return next(state for state in states if state["course"]["shard"][0] == shard.rank)
+        return {
+            **states[0],
+            "errors": sum(state["errors"] for state in states),
+            "batches": max(state["batches"] for state in states),
+            "course": self._left_of(courses, states[0]["epoch"]),
+        }
+
+    def _left_of(self, courses: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, Any]:
+        """What the courses of all ranks have left."""
+        shard, world = self.loading.shard, len(courses)
+        left = {"described": self._described(), "shard": [shard.rank, shard.world]}
+        places = [course.get("place", [0, 0]) for course in courses]
+        if places == [[0, 0]] * world and "pool" not in courses[0]:
+            return left
+        for place in places:
+            _check_place(place)
+        loading = replace(self.loading, shard=replace(shard, rank=0, world=world))
+        pool = _pool_of(courses[0]) or Pool()
+        shares = RankWindows(loading, self.counts, epoch, pool)
+        rest = left_over(pool, [shares.deal(rank) for rank in range(world)], places)
+        return {**left, "place": [0, 0], "pool": {"left": list(map(list, rest.left)), "frontier": rest.frontier}}
+
+    def _unread(self, epoch: int) -> RankWindows:
+        """The shares of an epoch, for somebody who must not read."""
+        shares = RankWindows(self.loading, self.counts, epoch)
+        shares.ask = refuse_to_count
+        return shares
+
+
+def _pool_of(start: Mapping[str, Any]) -> Pool | None:
+    pool = start.get("pool")
+    return None if pool is None else Pool(tuple(Item(*item) for item in pool["left"]), pool["frontier"])
+
+
+def _check_place(place: Any) -> None:
+    index, row = place
+    if type(index) is not int or type(row) is not int or min(index, row) < 0:
+        raise StateError(f"The state is damaged: place must be two ints of at least 0, got {place!r}.")
+
+
+def _check_ranks(states: Sequence[Mapping[str, Any]]) -> None:
+    ranks = sorted(state["course"]["shard"] for state in states)
+    if ranks != [[rank, len(states)] for rank in range(len(states))]:
+        raise StateError(f"There must be one state of each rank, got those of [rank, number of ranks] {ranks}.")
+    if len({state["epoch"] for state in states}) > 1:
+        raise StateError(f"The ranks are in different epochs: {[state['epoch'] for state in states]}.")
+    if any(state["course"].get("pool") != states[0]["course"].get("pool") for state in states):
+        raise StateError("The states are of different runs: what was left to be dealt differs.")
