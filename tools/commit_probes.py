@@ -159,7 +159,7 @@ def _loaders(folder: Path, quick: bool) -> dict[str, Callable[[int], Any]]:
         "text": lambda workers: DataLoader(read_text(lines), num_workers=workers, **common),
         "text, map": lambda workers: DataLoader(read_text(lines).shuffle().map(len), num_workers=workers, **common),
         "multi-stream": lambda workers: MultiStreamDataLoader(
-            sequences, assign="partition", cycle=False, num_workers=workers, **common
+            sequences, assign="shuffle", cycle=False, num_workers=workers, **common
         ),
     }
 

@@ -255,13 +255,12 @@ class Flow:
             return
         engine = self._engine
         depth = engine.depth
-        if self._works_ahead:
-            self._enough = depth - (depth // 16 if depth >= _MANY * engine.workers else 1)
+        if not self._works_ahead:  # then nothing is kept, either
+            self._ask_freely() if self.plan.bounds_itself else self._ask(depth)
+            return
+        self._enough = depth - (depth // 16 if depth >= _MANY * engine.workers else 1)
         try:
-            if self.plan.bounds_itself:
-                self._ask_freely()
-            else:
-                self._ask(depth)
+            self._ask_freely() if self.plan.bounds_itself else self._ask(depth)
         finally:
             engine.flush()
 

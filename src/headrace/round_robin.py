@@ -34,6 +34,11 @@ class RoundRobin:
         Args:
             depth: how many tasks are to be in flight.
         """
+        if self._workers == 1:  # as without workers: this is asked for every batch
+            if 0 not in self._active or not (self._wait_for_each or self._active[0] < depth):
+                return None
+            self._active[0] += 1
+            return 0
         worker = self._last
         for _ in range(self._workers):
             worker = (worker + 1) % self._workers
