@@ -52,7 +52,8 @@ _SMALL_AHEAD = 4  # of these
 _SMALL_BYTES = 8 << 20
 _DEALT_BYTES = 1 << 20  # of a compressed file: of smaller ones, each worker reads one
 _READS_AHEAD = 2  # of a window that takes long
-_PARTS_AHEAD = 8  # of a window of any length, that the loop has not got yet
+_PARTS_AHEAD = 8  # of a window of any length, that the loop has not got yet; if they have
+_ROWS_AHEAD = 8192  # together: where steps are slow, parts are small
 
 
 @dataclass(eq=False)
@@ -222,21 +223,22 @@ class StreamPlan(Plan):
     def _may_read_on(self, window: OpenWindow) -> bool:
         if window.is_read or window.is_told or window.error is not None:
             return False
-        if window.is_long and self._parts_ahead(window) >= _PARTS_AHEAD:
+        if window.is_long and self._is_far_ahead(window):
             return False
         if not self.workers:
             return window is self._open[0] and not window.n_reading
         return window.n_reading < min(_READS_AHEAD, window.n_reads)  # the first part may be all
 
-    def _parts_ahead(self, window: OpenWindow) -> int:
-        """How many parts were read that the loop has not got yet, though it could, or that cannot be cut yet."""
+    def _is_far_ahead(self, window: OpenWindow) -> bool:
+        """Whether many parts were read that the loop has not got yet, though it could, or that cannot be cut yet."""
         index, row = (-1, 0) if self._mark is None else self._mark[:2]
         given = row if index == window.index else window.first
         while window.part_ends and window.part_ends[0] <= given:
             window.part_ends.popleft()
-        if window is not self._open[0]:
-            return len(window.part_ends) + window.n_reading
-        return sum(end <= window.n_cut for end in window.part_ends)  # more rows may be needed for a whole batch
+        # Of the first window, more rows than are cut may be needed for a whole batch.
+        end = window.n_cut if window is self._open[0] else window.n_rows
+        n_parts = sum(part_end <= end for part_end in window.part_ends) + window.n_reading
+        return n_parts >= _PARTS_AHEAD and end - given >= _ROWS_AHEAD
 
     def _may_open(self) -> bool:
         """Whether one more window may be open: enough that no worker waits for the loop, but not too much memory."""
