@@ -9,7 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import warn_user
-from headrace.batch.sequences import pad_collate
+from headrace.base.optional import loaded
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -128,7 +128,8 @@ def check_quarantine(quarantine: Any, on_error: Any) -> None:
 
 
 def check_callables(collate_fn: Any, worker_init_fn: Any) -> None:
-    if collate_fn is pad_collate:
+    sequences = loaded("headrace.batch.sequences")  # else nobody can have passed its function
+    if sequences is not None and collate_fn is sequences.pad_collate:
         raise TypeError("collate_fn must be the function that pad_collate() returns: add the parentheses.")
     if collate_fn is not None and not callable(collate_fn):
         raise TypeError(f"collate_fn must be a function of a list of samples, got {collate_fn!r}.")

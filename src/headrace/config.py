@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.base.errors import WarnOnce
 from headrace.base.messages import BadSample
@@ -18,8 +18,7 @@ from headrace.frameworks.framework import Output, resolve_output
 from headrace.insight.recorder import Recorder
 
 
-@dataclass(frozen=True)
-class LoaderConfig:
+class LoaderConfig(NamedTuple):
     """The arguments of a loader, checked and with their defaults filled in.
 
     Attributes:
@@ -28,6 +27,7 @@ class LoaderConfig:
         engine: a name, or an engine of the user's own.
         deepens: whether it is up to us how far ahead the workers load.
         library: whose global generator is drawn from: "torch" or "numpy".
+        promised_samples: what `len(loader)` said of an iterable dataset.
     """
 
     dataset: Any
@@ -55,6 +55,7 @@ class LoaderConfig:
     on_error: str = "raise"
     max_errors: int | None = None
     on_worker_death: str = "raise"
+    promised_samples: int | None = None
 
     @property
     def skips(self) -> bool:

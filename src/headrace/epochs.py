@@ -136,12 +136,8 @@ class Epochs:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None, "_running": None, "_job": None}
 
-    def begin(self, config: LoaderConfig, promise: PromisedLength | None = None) -> LoaderIterator:
-        """Start the next epoch.
-
-        Args:
-            promise: the length that an iterable dataset was asked for.
-        """
+    def begin(self, config: LoaderConfig) -> LoaderIterator:
+        """Start the next epoch."""
         state, self._loaded = self._loaded, None
         if state is not None and _is_edge(state):
             self.schedule.restore(state["course"])
@@ -163,16 +159,17 @@ class Epochs:
         else:
             iterator = self._begin_first(config, begin, state)
         self.next += 1
-        self._latest = iterator.plan
-        iterator.promise = promise
+        self._latest = plan = iterator.plan
+        if config.promised_samples is not None:
+            iterator.promise = PromisedLength(config.dataset, config.promised_samples)
         for _ in range(start.get("discard", 0)):
             next(iterator, None)
         if run is not None:
             if start.get("discard"):
-                iterator.plan.catch_up()
+                plan.catch_up()
                 run.samples = 0
             run.ready()
-            iterator.time(run)
+            iterator.timer = run
         return iterator
 
     def _make_plan(
@@ -184,7 +181,7 @@ class Epochs:
         batches: int,
         workers: int,
     ) -> Plan:
-        shared_seed = _seed_datapipe(config, shared_seed)
+        shared_seed = _seed_datapipe(config, shared_seed) if is_datapipe(config.dataset) else None
         plan = self.schedule.begin(self.next, start, batches=batches, workers=workers)
         plan.workers, plan.shared_seed = workers, shared_seed
         return plan
@@ -230,7 +227,7 @@ class Epochs:
                 depth = engine.depth if config.device is None else 2
                 engine = PreparingEngine(engine, delivery, depth, self.reports.recorder.prepared)
         stays = config.persistent_workers and plan.workers == config.num_workers > 0
-        skipped = self._count_skips(config)
+        skipped = self._count_skips(config) if config.skips else None
         flow = self._make_flow(config, plan, engine, duplicates, skipped)
         iterator = LoaderIterator(flow, self.schedule, skipped, stays=stays, finish=finish)
         if plan.workers > 0:
@@ -244,7 +241,7 @@ class Epochs:
         plan: Plan = begin()
         running.flow.abandon()
         running.engine.begin_epoch(plan.shared_seed)
-        skipped = self._count_skips(config)
+        skipped = self._count_skips(config) if config.skips else None
         running.flow = self._make_flow(config, plan, running.engine, running.duplicates, skipped)
         running.flow.fill()
         running.iterator.begin(running.flow, skipped)
@@ -267,7 +264,7 @@ class Epochs:
             in_order=config.in_order,
             on_bad=None if skipped is None else partial(_note_bad, reports.quarantine, skipped),
             on_first=None if duplicates is None else duplicates.tell,
-            account=self._open_account(plan, is_iterable=config.iterable),
+            account=None if reports.audit is None else self._open_account(reports.audit, plan, config),
             run=reports.recorder.latest,
         )
 
@@ -282,16 +279,11 @@ class Epochs:
         # What the workers drew until then is gone; they must not draw the same again.
         return derive_key(saved, plan.batches, "workers, gone on") & _SEED_BITS
 
-    def _count_skips(self, config: LoaderConfig) -> SkippedSamples | None:
-        if not config.skips:
-            return None
+    def _count_skips(self, config: LoaderConfig) -> SkippedSamples:
         budget = None if config.max_errors is None else config.max_errors - self._errors_before
         return SkippedSamples(self.reports.errors, budget, self.reports.warn_of_skips)
 
-    def _open_account(self, plan: Plan, *, is_iterable: bool) -> Account | None:
-        audit = self.reports.audit
-        if audit is None:
-            return None
+    def _open_account(self, audit: Any, plan: Plan, config: LoaderConfig) -> Account:
         from headrace.insight.audit import Part
         from headrace.order.expected import KnownKeys
 
@@ -300,7 +292,7 @@ class Epochs:
         else:
             expected = KnownKeys(audit.expect, starts=plan.began_at == 0)
         account: Account = audit.begin(
-            plan.epoch, Part(plan.began_at, *self.schedule.rank), expected, streams=is_iterable
+            plan.epoch, Part(plan.began_at, *self.schedule.rank), expected, streams=config.iterable
         )
         return account
 
@@ -311,9 +303,7 @@ def _note_bad(quarantine: Quarantine | None, skipped: SkippedSamples, bad: tuple
     skipped.note(bad)
 
 
-def _seed_datapipe(config: LoaderConfig, saved: int | None = None) -> int | None:
-    if not is_datapipe(config.dataset):
-        return None
+def _seed_datapipe(config: LoaderConfig, saved: int | None) -> int | None:
     from headrace.frameworks.torch_datapipes import begin_epoch
 
     return begin_epoch(config.dataset, config.generator, shard=config.num_workers == 0, seed=saved)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, LazyBatch, Outcome, Span, Task
-from headrace.base.plan import LOST, Batches, Call, Due, Plan, refuse_to_call
+from headrace.base.plan import LOST, Batches, Due, Plan
 from headrace.engines.engine import Engine
 from headrace.round_robin import RoundRobin
 
@@ -38,8 +38,8 @@ class Timekeeper(Protocol):
 
     samples: int
     n_tasks: int
-    catch_up: Callable[[], None]
-    """Has the samples counted of all batches that were given."""
+    plan: Callable[[], Plan | None]
+    """The plan whose batches they are, as long as it is there: what is known of old epochs keeps no data alive."""
 
     def add_samples(self, n: int) -> None:
         """The loop has got so many."""
@@ -74,7 +74,7 @@ class Flow:
         run: Timekeeper | None = None,
     ) -> None:
         self.plan = plan
-        plan.call = _weakly(self)
+        plan.flow = weakref.ref(self)
         self._engine = engine
         self._works_ahead = engine.works_ahead
         self._workers = RoundRobin(
@@ -89,7 +89,7 @@ class Flow:
         self._run = run
         if run is not None:
             plan.on_samples = run.add_samples
-            run.catch_up = _if_there(plan)
+            run.plan = weakref.ref(plan)
         self._in_flight: dict[int, tuple[Task, int]] = {}  # and their places in the order; -1 for questions
         self._called: dict[int, Outcome | None] = {}
         self._released: deque[Due] = deque()  # in their order, but not accepted yet
@@ -443,26 +443,3 @@ class Flow:
         """Give up the rest of the epoch, and end the engine."""
         self.abandon()
         self._engine.close()
-
-
-def _weakly(flow: Flow) -> Call:
-    """Its `call`, as long as it is there: a cycle of references would keep workers alive."""
-    there = weakref.WeakMethod(flow.call)
-
-    def call(requests: Sequence[Any]) -> list[Outcome]:
-        method = there()
-        return refuse_to_call(requests) if method is None else method(requests)
-
-    return call
-
-
-def _if_there(plan: Plan) -> Callable[[], None]:
-    """Its `catch_up`, as long as it is there: what is known of old epochs must not keep their data alive."""
-    there = weakref.WeakMethod(plan.catch_up)
-
-    def catch_up() -> None:
-        method = there()
-        if method is not None:
-            method()
-
-    return catch_up

@@ -26,10 +26,8 @@ from headrace.batch.collate import default_collate, default_convert
 from headrace.config import LoaderConfig
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
-from headrace.deliver.iterator import PromisedLength
 from headrace.engines.engine import Engine
 from headrace.frameworks.framework import Output, resolve_output
-from headrace.insight.figures import LoaderKind
 from headrace.loader_base import Loader
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.iterables import IterableOrder
@@ -42,6 +40,8 @@ from headrace.order.torch_order import TorchOrder
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
+
+    from headrace.insight.figures import LoaderKind
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -204,9 +204,9 @@ class DataLoader(Loader, Generic[T_co]):
             collate_fn=self.collate_fn,
             num_workers=self.num_workers,
             engine=self.engine,
-            context=self.multiprocessing_context,
+            context=self._multiprocessing_context,
             prefetch_factor=self.prefetch_factor,
-            deepens=self._may_deepen(),
+            deepens=self.num_workers > 0 and self._may_deepen(),
             persistent_workers=self.persistent_workers,
             worker_init_fn=self.worker_init_fn,
             timeout=self.timeout,
@@ -221,10 +221,8 @@ class DataLoader(Loader, Generic[T_co]):
             on_error=self.on_error,
             max_errors=self.max_errors,
             on_worker_death=self.on_worker_death,
+            promised_samples=self._promised_samples,
         )
-
-    def _promise(self) -> PromisedLength | None:
-        return None if self._promised_samples is None else PromisedLength(self.dataset, self._promised_samples)
 
     def _make_schedule(self) -> Schedule:
         described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}

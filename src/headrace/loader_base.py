@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.arguments import checked_count
 from headrace.base.messages import BadSample
 from headrace.config import LoaderConfig, Reports
-from headrace.deliver.iterator import LoaderIterator, OpenIterators, PromisedLength
+from headrace.deliver.iterator import LoaderIterator, OpenIterators
 from headrace.deliver.quarantine import Quarantine
 from headrace.epochs import Epochs
 from headrace.insight.loader_reports import LoaderReports
@@ -34,12 +34,8 @@ class Loader(LoaderReports):
     def _config(self) -> LoaderConfig:
         """What the loader is asked for now."""
 
-    def _promise(self) -> PromisedLength | None:
-        """What was said of the length of an iterable dataset."""
-        return None
-
     def __iter__(self) -> LoaderIterator:
-        iterator = self._epochs.begin(self._config(), self._promise())
+        iterator = self._epochs.begin(self._config())
         self._iterators.add(iterator)
         return iterator
 

@@ -54,7 +54,7 @@ class Plan(ABC):
         spans: when batches were made in the loop.
         marks: of the batches that are being given out, and `pending` how many of them were given since the last `give`.
         on_samples: hears how many samples were given.
-        call: has requests answered by the workers now, out of turn.
+        flow: what runs it, as long as that is there: a cycle of references would keep workers alive.
     """
 
     takes_turns = False
@@ -90,7 +90,7 @@ class Plan(ABC):
         self.workers = 0
         self.base_seed = 0
         self.shared_seed: int | None = None
-        self.call: Call = refuse_to_call
+        self.flow: Callable[[], Any] = _no_flow
         self.spans: list[Span] = []
         self.marks: Iterator[Any] = iter(())
         self.pending = 0
@@ -105,6 +105,18 @@ class Plan(ABC):
         Args:
             worker: whose turn it is; a plan may choose another one.
         """
+
+    def call(self, requests: Sequence[Any]) -> list[Outcome]:
+        """Have requests answered by the workers now, out of turn.
+
+        Raises:
+            RuntimeError: no flow runs this plan.
+        """
+        flow = self.flow()
+        if flow is None:
+            raise RuntimeError("A plan must be run by a flow before it can ask for anything.")
+        answers: list[Outcome] = flow.call(requests)
+        return answers
 
     def accept(self, task: Task, outcome: Outcome) -> Iterable[Due]:
         """What an outcome makes due."""
@@ -162,14 +174,5 @@ class Plan(ABC):
         return ()
 
 
-Call: TypeAlias = "Callable[[Sequence[Any]], list[Outcome]]"
-"""Has requests answered by the workers, and waits for that."""
-
-
-def refuse_to_call(requests: Sequence[Any]) -> list[Outcome]:
-    """There are no workers yet.
-
-    Raises:
-        RuntimeError: always.
-    """
-    raise RuntimeError("A plan must be run by a flow before it can ask for anything.")
+def _no_flow() -> None:
+    """Nothing runs it yet."""

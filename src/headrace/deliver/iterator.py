@@ -78,6 +78,7 @@ class LoaderIterator:
 
     Attributes:
         promise: the length that an iterable dataset was asked for, to warn if it yields more.
+        timer: hears of the turns of the loop.
     """
 
     def __init__(
@@ -99,17 +100,13 @@ class LoaderIterator:
         self._batches = batches
         self._skipped = skipped
         self._delivered = 0
-        self._timer: Timer | None = None
+        self.timer: Timer | None = None
         self.promise: PromisedLength | None = None
 
     @property
     def plan(self) -> Any:
         """Of the epoch."""
         return self._batches.plan
-
-    def time(self, timer: Timer) -> None:
-        """Tell `timer` of the turns of this epoch from now on."""
-        self._timer = timer
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -122,7 +119,7 @@ class LoaderIterator:
             TooManyBadSamplesError: all batches of the epoch were left out.
             StopIteration: the epoch is over.
         """
-        timer = self._timer
+        timer = self.timer
         is_timed = timer is not None and not (timer.batches & timer.mask and timer.open is None)
         if timer is not None and is_timed:
             timer.ask()

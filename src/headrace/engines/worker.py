@@ -167,11 +167,13 @@ class Worker:
             self._watch: Watch | None = Watch([0, 0, 0, 0] if board is None else board, job.skip_errors)
         else:
             self._watch = None
-        self._stopwatch = _stopwatch_of(job, _count_workers())
+        worker = get_worker_info()
+        self._stopwatch = _stopwatch_of(job, 1 if worker is None else worker.num_workers)
         self._running: Stopwatch | None = None  # while a batch is timed
-        teach(job.taught)
+        if job.taught:
+            teach(job.taught)
         self._framework = framework
-        self._randomness = self._make_randomness()
+        self._randomness = None if job.seed is None else self._make_randomness(job.seed)
         self._start = None if job.starts is None else job.starts[number or 0]
         self.begin_epoch(job.shared_seed)
 
@@ -184,7 +186,7 @@ class Worker:
             seed_graph(job.dataset, shared_seed)
         collate, take, collator = _collation_of(job, self._framework)
         build: Callable[[int], Builder] | None = None if collator is None else partial(RowBuilder, collator)
-        if self._stopwatch is not None:
+        if self._stopwatch is not None and job.reader is None:  # else the reader says when it collates
             collate = self._stopwatch.watched(collate, batched=job.batched)
             build = self._stopwatch.builder(collator, collate)
         start, self._start = self._start, None
@@ -228,11 +230,9 @@ class Worker:
         if self._watch is not None:
             self._watch.bad.append((row, error))
 
-    def _make_randomness(self) -> SampleRandomness | None:
-        if self._job.seed is None:
-            return None
+    def _make_randomness(self, seed: int) -> SampleRandomness:
         return SampleRandomness(
-            self._job.seed,
+            seed,
             shares_generators=self._kind == "thread",
             gives_back=self._number is None,
             repeats=not self._job.iterable,
@@ -309,11 +309,6 @@ class Worker:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
         return f"in {whereabouts(self._kind, self._number)}, {place_of(task, position)}"
-
-
-def _count_workers() -> int:
-    worker = get_worker_info()
-    return 1 if worker is None else worker.num_workers
 
 
 def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from headrace.insight.figures import LoaderKind, Setup, cores
 from headrace.insight.recorder import Recorder
 
 if TYPE_CHECKING:
     import os
 
+    from headrace.insight.figures import LoaderKind, Setup
     from headrace.insight.report import ProgressLine, Report
 
 
@@ -124,6 +124,8 @@ class LoaderReports:
         return "map"
 
     def _setup(self) -> Setup:
+        from headrace.insight.figures import Setup, cores
+
         loader: Any = self
         name = "inline" if loader.num_workers == 0 else loader.engine
         return Setup(

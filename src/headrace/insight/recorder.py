@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.base.messages import PackedIndices, PlacedKeys, Pull, Span, Task
 from headrace.base.pace import Pace
+from headrace.base.plan import Plan
 
 _MOST_SPANS = 2048  # tasks, and turns of the loop
 _MOST_SAMPLES = 256  # of a batch, whose keys and times are kept
@@ -300,8 +301,8 @@ class Recorder:
         return Recorder, ()  # a copy of the loader, in another process or not, has its own times
 
 
-def _nothing() -> None:
-    """All is counted."""
+def _no_plan() -> None:
+    """The epoch has none yet."""
 
 
 class Run:
@@ -332,7 +333,7 @@ class Run:
         self._asked = self._arrived = self._stopped = 0
         self._first_work = 0  # when a worker began with it
         self._makes_batches = False  # each task makes one
-        self.catch_up: Callable[[], None] = _nothing
+        self.plan: Callable[[], Plan | None] = _no_plan
 
     def add_samples(self, n: int) -> None:
         """The loop has got so many."""
@@ -341,7 +342,9 @@ class Run:
     @property
     def totals(self) -> Totals:
         """The sums up to now."""
-        self.catch_up()
+        plan = self.plan()
+        if plan is not None:
+            plan.catch_up()  # so that all samples are counted
         before_loop = max(self.first_asked - self.is_ready, 0)  # it had something else to do
         totals = replace(
             self._totals,

@@ -19,7 +19,6 @@ from headrace.arguments import (
 from headrace.config import LoaderConfig
 from headrace.deliver.device import check_device
 from headrace.frameworks.framework import Output
-from headrace.insight.figures import LoaderKind
 from headrace.loader_base import Loader
 from headrace.multistream.assign import Assign
 from headrace.multistream.plan import LaneSchedule
@@ -28,6 +27,8 @@ from headrace.order.shard import Shard, resolve_shard
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
+
+    from headrace.insight.figures import LoaderKind
 
 _MEASURED_S = 0.15
 _FEWEST_BATCHES = 3

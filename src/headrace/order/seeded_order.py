@@ -19,7 +19,6 @@ from headrace.base.user_classes import stands_in
 from headrace.order import samplers
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
-from headrace.order.expected import DealtOrder
 from headrace.order.key_plan import KeyPlan
 from headrace.order.order import BatchOrder, Order
 from headrace.order.sampler_states import load_states, parts_of, states_of
@@ -148,7 +147,9 @@ class SeededOrder(Schedule):
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return self._saved(batch * self._per_batch, [])
 
-    def expected(self, plan: Plan) -> DealtOrder | None:
+    def expected(self, plan: Plan) -> Any:
+        from headrace.order.expected import DealtOrder
+
         order, position = self._order(plan.epoch), plan.start.get("position", 0)
         if order is None:
             return None

@@ -21,7 +21,6 @@ from headrace.base.state import (
     save_generator,
     save_generators,
 )
-from headrace.order.expected import KnownKeys, settled_keys
 from headrace.order.key_plan import KeyPlan, is_settled, plan_keys
 from headrace.order.sampler_states import load_states, parts_of, states_of
 from headrace.order.schedule import Schedule
@@ -173,7 +172,9 @@ class TorchOrder(Schedule):
     def n_batches(self, epoch: int) -> int:
         return len(self._index_sampler)
 
-    def expected(self, plan: Plan) -> KnownKeys | None:
+    def expected(self, plan: Plan) -> Any:
+        from headrace.order.expected import KnownKeys, settled_keys
+
         keys = settled_keys(self._index_sampler)
         return None if keys is None else KnownKeys(keys, starts=plan.began_at == 0)
 

@@ -88,7 +88,9 @@ class BatchMaker:
         epoch, number = first
         batches: list[Any] = []
         lost = []
-        for i, samples in enumerate(self._samples(rows, size)):
+        all_samples = self._samples(rows, size)
+        self._workplace.lap("read")
+        for i, samples in enumerate(all_samples):
             try:
                 batches.append(self._make(samples, epoch, number + i))
             except Exception as error:
@@ -96,6 +98,7 @@ class BatchMaker:
                     raise
                 on_bad(BadRow(f"batch {number + i}"), error)
                 lost.append(i)
+        self._workplace.lap("collate")
         return BatchesCut(batches, tuple(lost)) if lost else batches  # a list of lists of strings is sent in no time
 
     def join(self, rows: Chunk, epoch: int, number: int) -> Outcome:
