@@ -146,18 +146,12 @@ class Epochs:
             self._latest.catch_up()
         run = self.reports.recorder.begin(self.next)
         start: Mapping[str, Any] = {} if state is None else state["course"]
-        begin = partial(
-            self._make_plan,
-            config,
-            start,
-            batches=0 if state is None else state["batches"],
-            # The iterations of so many workers cannot become those of others: this epoch ends as it began.
-            workers=start.get("workers", config.num_workers),
-        )
+        batches, shared_seed = (0, None) if state is None else (state["batches"], state.get("shared_seed"))
+        plan = self._make_plan(config, start, batches, shared_seed)
         if self._running is not None:
-            iterator = self._begin_next(config, self._running, begin)
+            iterator = self._begin_next(config, plan, self._running)
         else:
-            iterator = self._begin_first(config, begin, state)
+            iterator = self._begin_first(config, plan, None if state is None else state["base_seed"])
         self.next += 1
         self._latest = plan = iterator.plan
         if config.promised_samples is not None:
@@ -173,23 +167,17 @@ class Epochs:
         return iterator
 
     def _make_plan(
-        self,
-        config: LoaderConfig,
-        start: Mapping[str, Any],
-        shared_seed: int | None = None,
-        *,
-        batches: int,
-        workers: int,
+        self, config: LoaderConfig, start: Mapping[str, Any], batches: int, shared_seed: int | None = None
     ) -> Plan:
+        # The iterations of so many workers cannot become those of others: this epoch ends as it began.
+        workers = start.get("workers", config.num_workers)
         shared_seed = _seed_datapipe(config, shared_seed) if is_datapipe(config.dataset) else None
         plan = self.schedule.begin(self.next, start, batches=batches, workers=workers)
         plan.workers, plan.shared_seed = workers, shared_seed
         return plan
 
-    def _begin_first(self, config: LoaderConfig, begin: Any, state: Mapping[str, Any] | None) -> LoaderIterator:
+    def _begin_first(self, config: LoaderConfig, plan: Plan, base_seed: int | None) -> LoaderIterator:
         pin = pin_function(config.pin_memory_device) if config.pin_memory else None
-        base_seed, shared_seed = (None, None) if state is None else (state["base_seed"], state.get("shared_seed"))
-        plan: Plan = begin(shared_seed)
         plan.base_seed = drawn_seed = self._base_seed(config, plan, base_seed)
         if plan.replays:
             warn_user(
@@ -205,7 +193,7 @@ class Epochs:
                 raise AssertionError("prefetch_factor must be at least 1 with workers, got 0.")
             # torch asks twice, too: the first seed of a DataPipe counts, and the second answer of a sampler.
             shared_seed = plan.shared_seed
-            plan = begin()
+            plan = self._make_plan(config, plan.start, plan.batches)
             plan.base_seed, plan.shared_seed = drawn_seed, shared_seed
         reader = self.schedule.reader(config)
         timed = self.reports.recorder.is_on
@@ -236,9 +224,8 @@ class Epochs:
             self._running = _Running(iterator, engine, flow, duplicates)
         return iterator
 
-    def _begin_next(self, config: LoaderConfig, running: _Running, begin: Any) -> LoaderIterator:
+    def _begin_next(self, config: LoaderConfig, plan: Plan, running: _Running) -> LoaderIterator:
         """Let the persistent workers start over. Their iterator is the same in all epochs, as torch's is."""
-        plan: Plan = begin()
         running.flow.abandon()
         running.engine.begin_epoch(plan.shared_seed)
         skipped = self._count_skips(config) if config.skips else None

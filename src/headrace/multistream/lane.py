@@ -127,7 +127,7 @@ class Lane:
         return reading
 
     def _take(self, n: int) -> Run | None:
-        """The next items of the tape; None if it raised, and that is left out."""
+        """The next items of the sequence; None if it raised, and that is left out."""
         assert self._tape is not None
         n = 1 if self._is_careful else n
         try:
@@ -177,7 +177,7 @@ class Lane:
             self._step += skipped
 
     def _reach_item(self) -> bool:
-        """Have a tape open; False at the end."""
+        """Have a sequence open; False at the end."""
         if self._tape is not None:
             return True
         if not self._cycle and self._ordinal >= self._order.share:
@@ -200,7 +200,7 @@ class Lane:
         return True
 
     def _leave(self, *, is_broken: bool = False) -> None:
-        """The tape has ended; the next one is opened when it is needed."""
+        """The sequence has ended; the next one is opened when it is needed."""
         assert self._tape is not None
         if not is_broken and self._on_bad is None:
             self._check_length(self._tape.at)

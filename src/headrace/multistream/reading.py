@@ -146,9 +146,9 @@ class _PartReader:
     def _find_example(self) -> Run:
         """One item, to see what items are where no position has any left."""
         for number in range(len(self._map.library)):
-            tape = self._map.library.open(number)
-            tape.begin(None)
-            run = tape.take(1, range(1))
+            reader = self._map.library.open(number)
+            reader.begin(None)
+            run = reader.take(1, range(1))
             if n_items(run):
                 return run
         raise ValueError("At least one of the sequences must have an item, but all are empty.")

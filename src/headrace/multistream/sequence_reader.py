@@ -44,7 +44,7 @@ class SequenceReader(Protocol):
         """Go on by n items, or to the end."""
 
     def mark(self) -> Any:
-        """What brings another tape here at once, plain enough for JSON; None if there is no such thing."""
+        """What brings another reader here at once, plain enough for JSON; None if there is no such thing."""
 
     def begin(self, mark: Any) -> None:
         """Go to a mark, before anything is taken."""
@@ -197,14 +197,14 @@ class StreamRowReader:
         return self._place < len(self._rows)
 
 
-def _skip_by_taking(tape: SequenceReader, n: int, ticks: Ticks) -> None:
+def _skip_by_taking(reader: SequenceReader, n: int, ticks: Ticks) -> None:
     """Take some at a time, so that they need not all be in memory."""
     following = iter(ticks)
     while n > 0:
         size = min(n, _SKIPPED)
-        before = tape.at
-        tape.take(size, range(size) if isinstance(ticks, range) else islice(following, size))
-        if tape.at - before < size:
+        before = reader.at
+        reader.take(size, range(size) if isinstance(ticks, range) else islice(following, size))
+        if reader.at - before < size:
             return
         n -= size
 

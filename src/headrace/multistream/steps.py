@@ -77,7 +77,7 @@ def _cut_columns(columns: Any, end: int, positions: PositionMap, collator: Colla
     if isinstance(columns, Items):
         return (_collated(_filled_up(row), collator) for row in columns.rows[:end])
     if isinstance(columns, np.ndarray) and columns.dtype != object:
-        return map(wrap, columns[:end])
+        return iter(columns[:end]) if collator.framework.name == "numpy" else map(wrap, columns[:end])
     return (cut_step(columns, step, wrap) for step in range(end))
 
 
