@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import DataLoader, read_text
 from headrace.engines.engine import Job
 from headrace.engines.worker import Workplace
-from headrace.sources.chunks import SplitChunk, ValueChunk
+from headrace.sources.chunks import ObjectChunk, TextChunk
 from headrace.streams.fetch import StreamJob
 from headrace.streams.messages import CutBatches, ReadOn, SendRows
 from headrace.streams.text import TextBatches, text_of
@@ -24,7 +24,7 @@ OF_BAD_BYTES = b"one\ntwo\n\xff\xfe\nfour\nfive\n"
 
 
 def chunk_of(lines):
-    return SplitChunk("".join(f"{line}\n" for line in lines), "\n", len(lines), "text")
+    return TextChunk("".join(f"{line}\n" for line in lines), "\n", len(lines), "text")
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ class TestText:
         assert left.answer(SendRows(None, n, len(lines)), n).rows() == lines[n:]
 
     def test_other_rows_are_none(self):
-        assert text_of([ValueChunk(["a"], "text")]) is None
-        assert text_of([chunk_of(["a"]), ValueChunk(["b"], "text")]) is None
+        assert text_of([ObjectChunk(["a"], "text")]) is None
+        assert text_of([chunk_of(["a"]), ObjectChunk(["b"], "text")]) is None
         assert text_of([]) is None
 
 

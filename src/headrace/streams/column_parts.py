@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.base.lazy_column import Columns, materialize
-from headrace.streams.rows import ArrayRows, own_columns
+from headrace.sources.chunks import ColumnChunk
+from headrace.streams.rows import own_columns
 
 
 class ColumnParts(Columns):
@@ -74,4 +75,4 @@ class ColumnCutter:
     def rest(self) -> Any:
         """A batch of what is left over."""
         begun, self._begun, self._missing = self._begun, [], 0
-        return self._finish(ArrayRows.joined(begun).columns())
+        return self._finish(ColumnChunk.joined(begun).columns())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
-from headrace.streams.rows import ObjectRows
 from headrace.streams.windows import Blocks, ListedBlocks, Share
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class IterableSource:
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
         rows = block.handed if isinstance(block, HandedBlock) else self._cursor.read(block.start, block.stop)
         if len(rows) > first_row:
-            yield ObjectRows(list(rows[first_row:]))
+            yield ObjectChunk(list(rows[first_row:]))
 
     def describe(self) -> dict[str, Any]:
         return {"format": f"an iterable, {type(self._rows).__name__}", "shard": self.shard}

@@ -7,9 +7,8 @@ from itertools import islice
 from typing import Any
 
 from headrace.base.errors import RecordError, check_count
-from headrace.sources.chunks import skip_rows
+from headrace.sources.chunks import ObjectChunk, skip_rows
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
-from headrace.streams.rows import ObjectRows
 
 _ROWS_AT_ONCE = 4096
 
@@ -49,11 +48,11 @@ class OwnSource:
         """
         yield from skip_rows(self._chunks(block, checks=on_bad is None), first_row)
 
-    def _chunks(self, block: Block, *, checks: bool) -> Iterator[ObjectRows]:
+    def _chunks(self, block: Block, *, checks: bool) -> Iterator[ObjectChunk]:
         rows, n_rows = iter(self._read(self._keys[block.start])), 0
         while objects := list(islice(rows, _ROWS_AT_ONCE)):
             n_rows += len(objects)
-            yield ObjectRows(objects)
+            yield ObjectChunk(objects)
         if checks and block.rows not in (None, n_rows):
             raise RecordError(
                 f"Block {block.path} must have {block.rows} rows, as counts= says, but has {n_rows}. Pass the right "

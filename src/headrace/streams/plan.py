@@ -22,6 +22,7 @@ import numpy as np
 from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import LOST, Batches, Due, Plan
+from headrace.sources.chunks import JoinedChunk
 from headrace.sources.source import Chunk
 from headrace.streams.audited import row_keys
 from headrace.streams.column_parts import ColumnCutter, ColumnParts
@@ -40,7 +41,6 @@ from headrace.streams.messages import (
     equal_borders,
 )
 from headrace.streams.rank_windows import Loading, UnknownCountError
-from headrace.streams.rows import JoinedRows
 from headrace.streams.text import Text
 from headrace.streams.windows import EmptyWindows, Share
 
@@ -582,7 +582,7 @@ class RestRows:
         """Which ones there are, and the rows, if all of them are here. Nothing is left then."""
         rest, self._rest = self._rest, []
         rows = [rows for _, rows in rest if rows is not None]
-        return tuple(span for span, _ in rest), JoinedRows(rows) if len(rows) == len(rest) else None
+        return tuple(span for span, _ in rest), JoinedChunk(rows) if len(rows) == len(rest) else None
 
     def shorten(self, surplus: int) -> None:
         """Leave the last ones out."""

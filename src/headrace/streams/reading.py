@@ -21,15 +21,16 @@ from headrace.base.messages import Place
 from headrace.base.randomness import Draws, SampleRandomness, rng
 from headrace.base.world import keep_freed_memory
 from headrace.order.permutation import Permutation
+from headrace.sources.chunks import ColumnChunk, JoinedChunk
 from headrace.sources.files import is_local
 from headrace.sources.source import BadRecord, Block, Chunk, Stretch
 from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.mixing import MixSource
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.rows import ArrayRows, JoinedRows, as_one, every_nth, placed_columns, shuffle_rows
+from headrace.streams.rows import as_one, every_nth, placed_columns, shuffle_rows
 from headrace.streams.steps import BadRow, OnBadRow
-from headrace.streams.tokens import Tokens
+from headrace.streams.tokens import join_tokens
 from headrace.streams.windows import Share, Window, describe_block
 
 TakeIn: TypeAlias = Callable[[Chunk], Chunk]
@@ -167,7 +168,7 @@ class WindowRows:
         if start < self.first:
             raise InternalError(f"Rows before {self.first} are forgotten, but {start} was asked for.")
         held, start, stop = self._held, start - self.first, stop - self.first
-        return held[0].slice(start, stop) if held and stop <= len(held[0]) else JoinedRows(held).slice(start, stop)
+        return held[0].slice(start, stop) if held and stop <= len(held[0]) else JoinedChunk(held).slice(start, stop)
 
     def parts(self, start: int, stop: int) -> Iterator[Chunk]:
         """Rows as they were read; of those that were taken, only the last are held."""
@@ -343,7 +344,7 @@ class WindowReader:
                     return
             before = None
             yield rows
-        rows = JoinedRows([])
+        rows = JoinedChunk([])
         for stage in stages:
             rows = stage.apply(rows, is_end=True)
             lap(stage.name)
@@ -442,7 +443,7 @@ class WindowReader:
                     chunks.append(parts[owner].slice(start + low, start + high))
                     local[mine] = in_piece - low + n_before
                     n_before += high - low
-                yield shuffle_rows(JoinedRows(chunks), local, as_columns=as_columns)
+                yield shuffle_rows(JoinedChunk(chunks), local, as_columns=as_columns)
 
     def _part(self, number: int) -> WindowReader:
         if number not in self._parts:
@@ -543,7 +544,7 @@ class _Stage:
     def apply(self, rows: Chunk, *, is_end: bool = False) -> Chunk:
         rows = self.cuts.cut(rows)
         if self._size > 1:
-            rows = JoinedRows([*self._held, rows])
+            rows = JoinedChunk([*self._held, rows])
             whole = len(rows) if is_end else len(rows) - len(rows) % self._size
             self._held = [rows.slice(whole, len(rows))] if whole < len(rows) else []
             rows = rows.slice(0, whole)
@@ -578,7 +579,7 @@ class _SharePart:
             local = first - seen if seen <= first else -(seen - first) % step
             rows = every_nth(rows, min(local, len(rows)), step, as_columns=self._as_columns)
         if self.packs:
-            rows = Tokens.of(rows.rows())
+            rows = join_tokens(rows.rows())
         if not skip and most is None:
             return rows
         n, seen = len(rows), self._n_out
@@ -591,11 +592,11 @@ class _SharePart:
 
 def _step_by_step(stages: Sequence[_Stage], reached: int, begun: Chunk, rest: list[Chunk], lap: Lap) -> Chunk:
     """What the steps make of all rows of a window, of which some are through with step `reached`."""
-    rows: Chunk = JoinedRows(rest)
+    rows: Chunk = JoinedChunk(rest)
     for stage in stages[: reached + 1]:
         rows = stage.apply(rows, is_end=True)
         lap(stage.name)
-    rows = JoinedRows([begun, rows])
+    rows = JoinedChunk([begun, rows])
     for stage in stages[reached + 1 :]:
         rows = stage.apply(rows, is_end=True)
         lap(stage.name)
@@ -651,7 +652,7 @@ class _BadRows:
 
 def _decoded(chunk: Chunk, allocate: Allocate | None) -> Chunk:
     columns = chunk.columns() if allocate is None else placed_columns(chunk, allocate)
-    return ArrayRows(columns) if columns else chunk
+    return ColumnChunk(columns) if columns else chunk
 
 
 def _look() -> tuple[Any, ...]:

@@ -9,34 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from headrace.sources.chunks import SplitChunk, split_text
+from headrace.sources.chunks import JoinedChunk, ObjectChunk, TextChunk, split_text
 from headrace.sources.source import Chunk
 from headrace.streams.messages import CutBatches, SendRows
-from headrace.streams.rows import JoinedRows, ObjectRows
 
 
 class Text(NamedTuple):
     """The rows of a window, as the texts that they are to be split from."""
 
-    chunks: list[SplitChunk]
+    chunks: list[TextChunk]
 
-    def answer(self, request: CutBatches | SendRows, first: int = 0) -> TextBatches | ObjectRows:
+    def answer(self, request: CutBatches | SendRows, first: int = 0) -> TextBatches | ObjectChunk:
         """What a worker would make of its rows, the first of which is number `first` of the window."""
-        parts: Any = JoinedRows(self.chunks).parts(request.start - first, request.stop - first)
+        parts: Any = JoinedChunk(self.chunks).spans(request.start - first, request.stop - first)
         texts = [(chunk.text(start, stop), chunk.separator) for chunk, start, stop in parts]
         if isinstance(request, CutBatches):
             return TextBatches(texts, request.size)
-        return ObjectRows([row for text in texts for row in split_text(*text)])
+        return ObjectChunk([row for text in texts for row in split_text(*text)])
 
     def without(self, n: int) -> Text:
         """The same without the first n rows."""
-        parts: Any = JoinedRows(self.chunks).parts(n, sum(map(len, self.chunks)))
+        parts: Any = JoinedChunk(self.chunks).spans(n, sum(map(len, self.chunks)))
         return Text([chunk.cut(start, stop) for chunk, start, stop in parts])
 
 
 def text_of(chunks: Sequence[Chunk]) -> Text | None:
     """The text of these rows; None if they are not, or not only, to be split from one."""
-    of_text = [chunk for chunk in chunks if isinstance(chunk, SplitChunk)]
+    of_text = [chunk for chunk in chunks if isinstance(chunk, TextChunk)]
     return Text(of_text) if chunks and len(of_text) == len(chunks) else None
 
 
