@@ -14,8 +14,8 @@ from headrace.engines.engine import Job
 from headrace.engines.worker import Workplace
 from headrace.sources.chunks import ObjectChunk, TextChunk
 from headrace.streams.fetch import StreamJob
+from headrace.streams.loop_batches import TextBatches, text_of
 from headrace.streams.messages import CutBatches, ReadOn, SendRows
-from headrace.streams.text import TextBatches, text_of
 from headrace.streams.windows import Share
 
 WORKERS = [{}, {"num_workers": 2}, {"num_workers": 2, "engine": "threads"}]
@@ -103,7 +103,7 @@ def test_an_interrupt_while_a_batch_is_split_leaves_nothing_out(rhymes, monkeypa
 
     seen = [whole[0]]
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.streams.text.split_text", interrupted)
+        patch.setattr("headrace.streams.loop_batches.split_text", interrupted)
         with pytest.raises(KeyboardInterrupt):
             seen.extend(batches)
     seen += batches

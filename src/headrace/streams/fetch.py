@@ -15,7 +15,7 @@ from headrace.base.messages import Failed, Finished, Outcome, Place, Skipped
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.chunks import JoinedChunk, ObjectChunk
 from headrace.sources.source import Chunk
-from headrace.streams.column_parts import ColumnParts
+from headrace.streams.loop_batches import ColumnParts, text_of
 from headrace.streams.messages import (
     BatchesCut,
     Counted,
@@ -32,7 +32,6 @@ from headrace.streams.reading import WindowReader, WindowRows
 from headrace.streams.recipe import Recipe
 from headrace.streams.rows import own_columns, placed_columns
 from headrace.streams.steps import BadRow
-from headrace.streams.text import text_of
 from headrace.streams.windows import Share
 
 OnBad: TypeAlias = Callable[[Any, Exception], None]

@@ -25,8 +25,8 @@ from headrace.base.plan import LOST, Batches, Due, Plan
 from headrace.sources.chunks import JoinedChunk
 from headrace.sources.source import Chunk
 from headrace.streams.audited import row_keys
-from headrace.streams.column_parts import ColumnCutter, ColumnParts
 from headrace.streams.fetch import BatchMaker, StreamJob
+from headrace.streams.loop_batches import ColumnCutter, ColumnParts, Text
 from headrace.streams.messages import (
     BatchesCut,
     Counted,
@@ -41,7 +41,6 @@ from headrace.streams.messages import (
     equal_borders,
 )
 from headrace.streams.rank_windows import Loading, UnknownCountError
-from headrace.streams.text import Text
 from headrace.streams.windows import EmptyWindows, Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them

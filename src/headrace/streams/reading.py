@@ -24,14 +24,14 @@ from headrace.order.permutation import Permutation
 from headrace.sources.chunks import ColumnChunk, JoinedChunk
 from headrace.sources.files import is_local
 from headrace.sources.source import BadRecord, Block, Chunk, Stretch
-from headrace.streams.iterables import IterableSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.mixing import MixSource
 from headrace.streams.recipe import Ask, Recipe
 from headrace.streams.rows import as_one, every_nth, placed_columns, shuffle_rows
 from headrace.streams.steps import BadRow, OnBadRow
 from headrace.streams.tokens import join_tokens
-from headrace.streams.windows import Share, Window, describe_block
+from headrace.streams.user_sources import IterableSource
+from headrace.streams.windows import Share, Window
 
 TakeIn: TypeAlias = Callable[[Chunk], Chunk]
 Lap: TypeAlias = Callable[[str], None]
@@ -398,7 +398,7 @@ class WindowReader:
                 bad.n_rows[block] = n_rows
                 yield chunk
             if is_told and block.rows not in (None, n_rows):
-                raise RecordError(f"{describe_block(block)} must have {block.rows} rows, but has {n_rows}.")
+                raise RecordError(f"{block.where()} must have {block.rows} rows, but has {n_rows}.")
             n_raw += n_rows
         if isinstance(source, IterableSource):
             n_asked = source.n_asked(window.blocks)
@@ -414,9 +414,9 @@ class WindowReader:
         except Exception as error:
             if not self._skips or isinstance(source, IterableSource):  # whose missing rows would look like its end
                 if block.path not in str(error):
-                    add_note(error, f"in {describe_block(block)}")
+                    add_note(error, f"in {block.where()}")
                 raise
-            bad.found.append((BadRow(describe_block(block)), error))
+            bad.found.append((BadRow(block.where()), error))
 
     def _mix(self, window: Window, bad: _BadRows, *, is_whole: bool) -> Iterator[Chunk]:
         """The rows of the blocks of a mix: those of its parts, each position's in its place."""
@@ -647,7 +647,7 @@ class _BadRows:
         if number >= len(ends):
             return f"a row of {self._window.where()}"
         block = blocks[number]
-        return f"row {place - (ends[number] - self.n_rows[block])} of {describe_block(block)}"
+        return f"row {place - (ends[number] - self.n_rows[block])} of {block.where()}"
 
 
 def _decoded(chunk: Chunk, allocate: Allocate | None) -> Chunk:

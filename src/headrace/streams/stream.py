@@ -15,15 +15,13 @@ from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Chunk
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
-from headrace.streams.iterables import IterableSource, Sharing
-from headrace.streams.limits import Limit
-from headrace.streams.own_source import OwnSource
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
 from headrace.streams.tokens import Packing
-from headrace.streams.windows import EmptyWindows, Share, Shuffle
+from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
+from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
 
