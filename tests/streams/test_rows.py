@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headrace.base.errors import InternalError, RecordError
 from headrace.sources.chunks import ColumnChunk, JoinedChunk, ObjectChunk
 from headrace.sources.source import Block
-from headrace.streams.reading import ReadFacts, WindowRows
 from headrace.streams.rows import every_nth, shuffle_rows
+from headrace.streams.window_rows import ReadFacts, WindowRows
 from headrace.streams.windows import Window
 
 

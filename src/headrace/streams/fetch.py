@@ -28,10 +28,11 @@ from headrace.streams.messages import (
     WindowRead,
     equal_borders,
 )
-from headrace.streams.reading import WindowReader, WindowRows
+from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe
 from headrace.streams.rows import own_columns, placed_columns
 from headrace.streams.steps import BadRow
+from headrace.streams.window_rows import WindowRows
 from headrace.streams.windows import Share
 
 OnBad: TypeAlias = Callable[[Any, Exception], None]
