@@ -19,7 +19,7 @@ from headrace.sources.source import Block
 from headrace.streams import fetch, plan
 from headrace.streams.fetch import StreamJob
 from headrace.streams.messages import CutBatches, SendRows
-from headrace.streams.plan import Borders, cut_columns
+from headrace.streams.open_windows import Borders, cut_columns
 from headrace.streams.rank_windows import Loading
 from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe

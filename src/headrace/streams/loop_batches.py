@@ -7,7 +7,7 @@ more likely they are in the processor's cache. Columns are sent as they were rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.base.lazy_column import Columns, materialize
 from headrace.sources.chunks import ColumnChunk, JoinedChunk, ObjectChunk, TextChunk, split_text
@@ -16,29 +16,43 @@ from headrace.streams.messages import CutBatches, SendRows
 from headrace.streams.rows import own_columns
 
 
-class Text(NamedTuple):
-    """The rows of a window, as the texts that they are to be split from."""
+class WindowText:
+    """Rows of a window that are here as text, and are asked for in ascending order."""
 
-    chunks: list[TextChunk]
+    def __init__(self) -> None:
+        self._chunks: list[TextChunk] = []
+        self._first = 0  # row of the window
 
-    def answer(self, request: CutBatches | SendRows, first: int = 0) -> TextBatches | ObjectChunk:
-        """What a worker would make of its rows, the first of which is number `first` of the window."""
-        parts: Any = JoinedChunk(self.chunks).spans(request.start - first, request.stop - first)
-        texts = [(chunk.text(start, stop), chunk.separator) for chunk, start, stop in parts]
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(self, chunks: list[TextChunk], start: int, n_known: int) -> None:
+        """Rows from number `start` on, of which those before `n_known` are known already."""
+        if start < n_known:
+            spans: Any = JoinedChunk(chunks).spans(n_known - start, sum(map(len, chunks)))
+            chunks = [chunk.cut(first, last) for chunk, first, last in spans]
+        if not self._chunks:
+            self._first = max(start, n_known)
+        self._chunks += chunks
+
+    def answer(self, request: CutBatches | SendRows) -> TextBatches | ObjectChunk:
+        """What a worker would make of the rows."""
+        spans: Any = JoinedChunk(self._chunks).spans(request.start - self._first, request.stop - self._first)
+        texts = [(chunk.text(start, stop), chunk.separator) for chunk, start, stop in spans]
         if isinstance(request, CutBatches):
             return TextBatches(texts, request.size)
         return ObjectChunk([row for text in texts for row in split_text(*text)])
 
-    def without(self, n: int) -> Text:
-        """The same without the first n rows."""
-        parts: Any = JoinedChunk(self.chunks).spans(n, sum(map(len, self.chunks)))
-        return Text([chunk.cut(start, stop) for chunk, start, stop in parts])
+    def forget(self, stop: int) -> None:
+        """The rows before number `stop` have been asked for."""
+        while self._chunks and self._first + len(self._chunks[0]) <= stop:
+            self._first += len(self._chunks.pop(0))
 
 
-def text_of(chunks: Sequence[Chunk]) -> Text | None:
-    """The text of these rows; None if they are not, or not only, to be split from one."""
+def text_of(chunks: Sequence[Chunk]) -> list[TextChunk] | None:
+    """Chunks that are still text; None if they are not all."""
     of_text = [chunk for chunk in chunks if isinstance(chunk, TextChunk)]
-    return Text(of_text) if chunks and len(of_text) == len(chunks) else None
+    return of_text if chunks and len(of_text) == len(chunks) else None
 
 
 class TextBatches:
