@@ -102,7 +102,7 @@ class DrawnSpan(NamedTuple):
         return numbers
 
 
-class Piece(NamedTuple):
+class MixPiece(NamedTuple):
     """The rows [start, stop) of a window of one of the streams."""
 
     stream: int
@@ -120,7 +120,7 @@ class MixedRows(NamedTuple):
 
     key: int
     spans: tuple[DrawnSpan, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MixPiece, ...]
 
     def places(self) -> Indices:
         """Where among the rows of the pieces, one after the other, the row of each position is."""
@@ -166,7 +166,7 @@ class PartRows:
         self._count_to(n_rows + 1)
         return self.n_rows is not None and self.n_rows <= n_rows
 
-    def pieces(self, number: int, start: int, stop: int) -> list[Piece]:
+    def pieces(self, number: int, start: int, stop: int) -> list[MixPiece]:
         """The windows that the rows [start, stop) lie in, for stream `number` of a mix.
 
         Those without rows, up to the next row, are among them: whoever reads them tells what is bad in them.
@@ -179,7 +179,7 @@ class PartRows:
             first, end = self._ends[i - 1] if i else 0, self._ends[i]
             if first >= stop and end > first:
                 break
-            pieces.append(Piece(number, self._windows[i], max(start, first) - first, min(stop, end) - first))
+            pieces.append(MixPiece(number, self._windows[i], max(start, first) - first, min(stop, end) - first))
         return pieces
 
     @property
