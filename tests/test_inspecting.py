@@ -13,8 +13,7 @@ import pytest
 from headrace.base.errors import InspectError
 from headrace.inspecting import as_plain, inspect, show_size
 from headrace.sources.guessing import format_by_name, format_of
-from headrace.streams.mix import mix
-from headrace.streams.readers import read_csv, read_text
+from headrace.streams.readers import mix, read_csv, read_text
 from tests.sources.archives import tar_bytes
 
 ROWS = [{"id": i, "name": f"row {i}"} for i in range(10)]

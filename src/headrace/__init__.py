@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     from headrace.order.weights import class_weights
     from headrace.sources.cache import Cache
     from headrace.sources.options import FileOptions
-    from headrace.streams.mix import mix
     from headrace.streams.readers import (
+        mix,
         read_arrow,
         read_csv,
         read_jsonl,
@@ -121,7 +121,7 @@ _LATE = {
     "WeightedRandomSampler": "order.samplers",
     "class_weights": "order.weights",
     "inspect": "inspecting",
-    "mix": "streams.mix",
+    "mix": "streams.readers",
     "pack_collate": "batch.sequences",
     "pad_collate": "batch.sequences",
     "plot_timings": "insight.plot",

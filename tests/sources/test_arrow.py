@@ -14,17 +14,17 @@ from headrace.base.lazy_column import materialize
 
 pa = pytest.importorskip("pyarrow")
 
-from headrace.sources.arrow import TableChunk, check_text  # noqa: E402 (needs pyarrow)
+from headrace.sources.arrow import check_text, table_chunk  # noqa: E402 (needs pyarrow)
 
 PAIR = pa.list_(pa.int32(), 2)
 
 
 def column(values, kind=None):
-    return TableChunk(pa.record_batch({"x": pa.array(values, kind)})).columns()["x"]
+    return table_chunk(pa.record_batch({"x": pa.array(values, kind)})).columns()["x"]
 
 
 def row_values(values, kind=None):
-    return [row["x"] for row in TableChunk(pa.record_batch({"x": pa.array(values, kind)})).rows()]
+    return [row["x"] for row in table_chunk(pa.record_batch({"x": pa.array(values, kind)})).rows()]
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64"])
@@ -36,7 +36,7 @@ def test_numbers_are_arrays_of_their_own_type(kind):
 
 def test_numbers_without_nulls_are_not_copied():
     batch = pa.record_batch({"x": pa.array([1, 2, 3, 4])})
-    part = TableChunk(batch).slice(1, 3).columns()["x"]
+    part = table_chunk(batch).slice(1, 3).columns()["x"]
     assert part.tolist() == [2, 3]
     assert part.ctypes.data == batch.column(0).buffers()[1].address + 8
 
@@ -92,9 +92,9 @@ def test_strings_and_bytes_are_lists():
 
 def test_dictionaries_are_what_they_stand_for():
     batch = pa.record_batch({"x": pa.array(["a", "b", None, "a"]).dictionary_encode()})
-    assert TableChunk(batch).columns()["x"] == ["a", "b", None, "a"]
+    assert table_chunk(batch).columns()["x"] == ["a", "b", None, "a"]
     numbers = pa.record_batch({"x": pa.array([5, 7, 5]).dictionary_encode()})
-    assert TableChunk(numbers).columns()["x"].tolist() == [5, 7, 5]
+    assert table_chunk(numbers).columns()["x"].tolist() == [5, 7, 5]
 
 
 def test_fixed_size_lists_are_one_array_with_more_dimensions():
@@ -106,7 +106,7 @@ def test_fixed_size_lists_are_one_array_with_more_dimensions():
 
 
 def test_a_slice_of_fixed_size_lists_is_that_slice():
-    chunk = TableChunk(pa.record_batch({"x": pa.array([[1, 2], None, [5, 6], [7, 8]], PAIR)})).slice(2, 4)
+    chunk = table_chunk(pa.record_batch({"x": pa.array([[1, 2], None, [5, 6], [7, 8]], PAIR)})).slice(2, 4)
     assert chunk.columns()["x"].tolist() == [[5, 6], [7, 8]]
     assert [row["x"].tolist() for row in chunk.rows()] == [[5, 6], [7, 8]]
 
@@ -129,7 +129,7 @@ def test_tensors_have_their_shape_and_order_of_axes():
     for permutation in (None, [1, 0]):
         kind = pa.fixed_shape_tensor(pa.int64(), (2, 3), permutation=permutation)
         tensors = pa.ExtensionArray.from_storage(kind, storage)
-        got = TableChunk(pa.record_batch({"x": tensors})).columns()["x"]
+        got = table_chunk(pa.record_batch({"x": tensors})).columns()["x"]
         np.testing.assert_array_equal(got, tensors.to_numpy_ndarray())
 
 
@@ -160,7 +160,7 @@ def test_a_value_does_not_depend_on_its_neighbours():
 
 
 def test_rows_are_dicts_in_the_order_of_the_columns():
-    chunk = TableChunk(pa.record_batch({"b": [1, 2], "a": ["x", "y"]}))
+    chunk = table_chunk(pa.record_batch({"b": [1, 2], "a": ["x", "y"]}))
     assert chunk.rows() == [{"b": 1, "a": "x"}, {"b": 2, "a": "y"}]
     assert list(chunk.rows()[0]) == ["b", "a"]
     assert len(chunk) == 2
@@ -168,7 +168,7 @@ def test_rows_are_dicts_in_the_order_of_the_columns():
 
 
 def test_empty_chunks():
-    chunk = TableChunk(pa.record_batch({"x": pa.array([], PAIR), "s": pa.array([], pa.string())}))
+    chunk = table_chunk(pa.record_batch({"x": pa.array([], PAIR), "s": pa.array([], pa.string())}))
     assert chunk.rows() == []
     assert chunk.columns()["x"].shape == (0, 2)
     assert chunk.columns()["s"] == []
@@ -183,7 +183,7 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
 
 def test_a_pickled_slice_has_its_own_rows_only():
     words = pa.array(["a", "b"] * 5000).dictionary_encode()
-    chunk = TableChunk(pa.record_batch({"x": list(range(10_000)), "words": words, "nulls": [None, 1] * 5000}))
+    chunk = table_chunk(pa.record_batch({"x": list(range(10_000)), "words": words, "nulls": [None, 1] * 5000}))
     part = chunk.slice(100, 103)
     assert part.rows()[0] == {"x": 100, "words": "a", "nulls": None}
     pickled = pickle.dumps(part)
@@ -194,7 +194,7 @@ def test_a_pickled_slice_has_its_own_rows_only():
 
 
 def test_what_a_column_becomes_is_told_by_its_own_rows_alone():
-    chunk = TableChunk(pa.record_batch({"x": [1, None, 3, 4]}))
+    chunk = table_chunk(pa.record_batch({"x": [1, None, 3, 4]}))
     assert chunk.columns() == {"x": [1, None, 3, 4]}
     assert chunk.slice(0, 2).columns() == {"x": [1, None]}
     column = chunk.slice(2, 4).columns()["x"]
@@ -207,7 +207,7 @@ LONG = [bytes([i]) * (400 + 60 * i) for i in range(12)]
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_long_values_are_sent_without_those_around_them(kind):
-    chunk = TableChunk(pa.record_batch({"x": pa.array([b"before", *LONG], kind), "y": np.arange(13)})).slice(1, 13)
+    chunk = table_chunk(pa.record_batch({"x": pa.array([b"before", *LONG], kind), "y": np.arange(13)})).slice(1, 13)
     for start, stop in [(0, 12), (3, 4), (5, 12)]:
         later = chunk.slice(start, stop).lazy_columns()
         buffers = []
@@ -236,7 +236,7 @@ def test_long_values_are_sent_without_those_around_them(kind):
 )
 def test_columns_are_the_same_when_they_are_made_later_and_elsewhere(values, kind):
     n = len(values)
-    chunk = TableChunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(n, 2 * n)
+    chunk = table_chunk(pa.record_batch({"x": pa.array([*values, *values], kind)})).slice(n, 2 * n)
     [later] = chunk.lazy_columns().values()
     elsewhere = pickle.loads(pickle.dumps(later, 5))
     assert len(later) == len(elsewhere) == n
@@ -249,7 +249,7 @@ def test_columns_are_the_same_when_they_are_made_later_and_elsewhere(values, kin
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_long_values_are_put_into_memory_of_others(kind):
-    column = TableChunk(pa.record_batch({"x": pa.array(LONG, kind)})).slice(2, 9).lazy_columns()["x"]
+    column = table_chunk(pa.record_batch({"x": pa.array(LONG, kind)})).slice(2, 9).lazy_columns()["x"]
     places = []
 
     def allocate(shape, dtype):
@@ -269,7 +269,7 @@ def test_long_values_are_put_into_memory_of_others(kind):
 
 def test_long_values_of_several_columns_are_picked_later():
     values = [bytes([i]) * (600 + i) for i in range(12)]
-    parts = [TableChunk(pa.record_batch({"x": values[i : i + 4]})).lazy_columns()["x"] for i in (0, 4, 8)]
+    parts = [table_chunk(pa.record_batch({"x": values[i : i + 4]})).lazy_columns()["x"] for i in (0, 4, 8)]
     picked = parts[0].pick(parts[1:], np.array([11, 0, 5, 5]))
     assert picked.materialize() == [values[11], values[0], values[5], values[5]]
 
@@ -278,12 +278,12 @@ def test_long_values_of_several_columns_are_picked_later():
     "other", [pa.array(LONG, pa.large_binary()), pa.array([*LONG, None]), pa.array([b"short"] * 9)], ids=str
 )
 def test_columns_that_differ_are_made_to_be_picked(other):
-    first, second = (TableChunk(pa.record_batch({"x": x})).lazy_columns()["x"] for x in (pa.array(LONG), other))
+    first, second = (table_chunk(pa.record_batch({"x": x})).lazy_columns()["x"] for x in (pa.array(LONG), other))
     assert first.pick([second], np.array([0])) is None
 
 
 def test_columns_that_several_slices_see_cannot_be_written_to():
-    chunk = TableChunk(pa.record_batch({"x": [True, False], "y": [1.5, None]}))
+    chunk = table_chunk(pa.record_batch({"x": [True, False], "y": [1.5, None]}))
     assert not any(column.flags.writeable for column in chunk.columns().values())
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
-from headrace.sources.chunks import SplitChunk, split_text
+from headrace.sources.chunks import TextChunk, split_text
 from headrace.sources.compression import codec_by_content
 from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
@@ -312,7 +312,7 @@ class TestUnsplitRows:
         self.check(text, None, text.split(), data)
 
     def check(self, text, separator, rows, data):
-        chunk = SplitChunk(text, separator, len(rows), "text")
+        chunk = TextChunk(text, separator, len(rows), "text")
         start = data.draw(st.integers(0, len(rows)))
         stop = data.draw(st.integers(start, len(rows)))
         assert split_text(text, separator) == rows

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headrace import DataLoader, Stream
-from headrace.sources.chunks import ValueChunk
+from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Block, FileVersion, OnBad
 from headrace.streams.stream import Recipe
 
@@ -31,11 +31,11 @@ class Memory:
     def describe(self) -> dict[str, Any]:
         return {}
 
-    def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[ValueChunk]:
+    def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[ObjectChunk]:
         if self._failures.get(block.start, 0):
             self._failures[block.start] -= 1
             raise OSError("the store is away")
-        yield ValueChunk(self._lists[block.start][first_row:], "value")
+        yield ObjectChunk(self._lists[block.start][first_row:], "value")
 
 
 def in_memory(n_rows: int, per_block: int, failures: Mapping[int, int] | None = None) -> Stream:

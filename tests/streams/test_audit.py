@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Audit, AuditError, DataLoader, Stream
-from headrace.streams.mix import mix
+from headrace.streams.readers import mix
 from tests.streams.memory import in_memory
 
 EVEN = ["drop", "pad", "repeat", "allow"]

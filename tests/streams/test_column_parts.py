@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.lazy_column import LazyColumn
-from headrace.streams.column_parts import ColumnCutter, ColumnParts
+from headrace.streams.loop_batches import ColumnCutter, ColumnParts
 
 
 class Words(LazyColumn):

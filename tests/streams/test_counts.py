@@ -8,9 +8,8 @@ import headrace
 from headrace import DataLoader, Stream
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
-from headrace.streams.limits import PastTheEndError
 from headrace.streams.reading import count_in
-from headrace.streams.windows import Share
+from headrace.streams.windows import PastTheEndError, Share
 from tests.streams.memory import in_memory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.even import drop_surplus, fill_up
+from headrace.streams.rank_split import drop_surplus, fill_up
 from headrace.streams.windows import Share, Window
 
 lengths_by_rank = st.lists(st.lists(st.integers(0, 6), max_size=14), min_size=1, max_size=4)

@@ -7,7 +7,7 @@ import pytest
 from headrace import Stream, read_text
 from headrace.sources.source import Block
 from headrace.streams.explain import mixing_score
-from headrace.streams.mix import mix
+from headrace.streams.readers import mix
 from headrace.streams.windows import Window
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import DataLoader, IterableDataset, Stream
 from headrace.sources.source import Block
-from headrace.streams.iterables import HandedBlock
+from headrace.streams.user_sources import HandedBlock
 
 WORKERS = [("processes", 0), ("threads", 1), ("threads", 2)]
 SHARDS = ["stride", "dispatch"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.limits import Cut, Limit, cut_windows
+from headrace.streams.windows import Cut, Limit, cut_windows
 from tests.streams.memory import in_memory
 
 

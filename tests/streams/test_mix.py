@@ -15,8 +15,8 @@ import headrace
 from headrace import DataLoader, Stream
 from headrace.base.generators import derive_key
 from headrace.order.counter_rng import fractions_at
-from headrace.streams.mix import mix
-from headrace.streams.schedules import Schedule
+from headrace.streams.mixing import MixWeights
+from headrace.streams.readers import mix
 from tests.streams.memory import in_memory
 
 WORKERS = [("processes", 0), ("threads", 1), ("threads", 2)]
@@ -185,9 +185,9 @@ def test_bad_rows_of_a_stream_are_told_once():
     assert (n_rows, len(loader.errors)) == (180, 20)
 
 
-def test_schedules():
-    schedule = Schedule(lambda position: [1, position], 2)
-    assert [(start, stop, w) for start, stop, w in schedule.spans(1000, 2100)] == [
+def test_weights_of_ranges_of_positions():
+    weights = MixWeights(lambda position: [1, position], 2)
+    assert [(start, stop, w) for start, stop, w in weights.spans(1000, 2100)] == [
         (1000, 1024, (1.0, 0.0)),
         (1024, 2048, (1.0, 1024.0)),
         (2048, 2100, (1.0, 2048.0)),

@@ -108,3 +108,14 @@ def test_rows_that_are_no_sequences(row):
     for rows in (stream, DataLoader(stream)):
         with pytest.raises(TypeError, match=r"pack\(\) needs rows that are sequences of tokens, got .*map\(\)"):
             list(rows)
+
+
+@pytest.mark.parametrize(("engine", "workers"), WORKERS)
+def test_arrays_of_tokens_are_batches_of_arrays_also_where_windows_end_in_the_middle_of_one(engine, workers):
+    # A step gives a window's rows bit by bit, so that what is left over of it lies in several chunks.
+    stream = Stream.from_blocks(range(4), lambda block: range(50 * block, 50 * block + 50))
+    packed = stream.map(lambda n: np.full(n % 7 + 1, n)).pack(64)
+    tokens = np.concatenate([np.full(n % 7 + 1, n) for n in range(200)]).tolist()
+    with DataLoader(packed, 3, engine=engine, num_workers=workers, output="numpy", drop_last=True) as loader:
+        batches = list(loader)
+    assert [batch.tolist() for batch in batches] == cut(tokens, 64, 3, drop_last=True)

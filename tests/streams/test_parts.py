@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, Stream, mix, read_jsonl, read_text, rng
-from headrace.streams import fetch, reading
+from headrace.streams import fetch, reading, stages, window_rows
 from tests.failures.scripts import children, needs_proc
 from tests.streams.memory import in_memory
 
@@ -241,8 +241,9 @@ def test_no_clock_changes_what_is_drawn(source, steps, workers, piece_s, read_s,
     whole = drawn_batches(source, steps)
     batches = [batch for batch, _ in whole]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "perf_counter", Clock(clock))
-        patch.setattr(reading, "_PIECE_S", piece_s)
+        patch.setattr(stages, "perf_counter", Clock(clock))
+        patch.setattr(window_rows, "perf_counter", Clock(clock))
+        patch.setattr(stages, "_PIECE_S", piece_s)
         patch.setattr(fetch, "_FIRST_READ_S", read_s)
         patch.setattr(fetch, "_READ_S", read_s)
         is_global = "NumPy" in steps  # threads share such generators
@@ -330,9 +331,9 @@ def in_bits(monkeypatch):
     """Every window is read a few rows at a time."""
     monkeypatch.setattr(fetch, "_FIRST_READ_S", -1)
     monkeypatch.setattr(fetch, "_READ_S", -1)
-    monkeypatch.setattr(reading, "_PIECE_S", 0)
-    monkeypatch.setattr(reading, "_FIRST_PIECE", 3)
-    monkeypatch.setattr(reading, "_LOCKSTEP_PIECE", 5)
+    monkeypatch.setattr(stages, "_PIECE_S", 0)
+    monkeypatch.setattr(stages, "_FIRST_PIECE", 3)
+    monkeypatch.setattr(stages, "_LOCKSTEP_PIECE", 5)
     monkeypatch.setattr(reading, "_MIXED_AT_ONCE", 7)
 
 
@@ -435,7 +436,7 @@ def test_bad_rows_are_told_with_the_batch_that_lacks_them(monkeypatch, engine):
     whole = told()
     for name in ("_FIRST_READ_S", "_READ_S"):
         monkeypatch.setattr(fetch, name, -1)
-    monkeypatch.setattr(reading, "_PIECE_S", 0)
+    monkeypatch.setattr(stages, "_PIECE_S", 0)
     assert told(**engine) == whole
 
 

@@ -14,12 +14,12 @@ from headrace.engines.engine import Job
 from headrace.engines.worker import loop_workplace
 from headrace.flow import Flow
 from headrace.order.shard import Shard
-from headrace.sources.chunks import SplitChunk, ValueChunk
+from headrace.sources.chunks import ObjectChunk, TextChunk
 from headrace.sources.source import Block
 from headrace.streams import fetch, plan
 from headrace.streams.fetch import StreamJob
 from headrace.streams.messages import CutBatches, SendRows
-from headrace.streams.plan import Borders, cut_columns
+from headrace.streams.open_windows import Borders, cut_columns
 from headrace.streams.rank_windows import Loading
 from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe
@@ -45,7 +45,7 @@ class Lists:
 
     def read(self, block, first_row=0, on_bad=None):
         self.read_blocks.append(block.start)
-        yield ValueChunk(self.lists[block.start][first_row:], "value")
+        yield ObjectChunk(self.lists[block.start][first_row:], "value")
 
     def describe(self):
         return {}
@@ -58,7 +58,7 @@ class Texts(Lists):
         self.read_blocks.append(block.start)
         rows = self.lists[block.start][first_row:]
         for chunk in (rows[i : i + 2] for i in range(0, len(rows), 2)):
-            yield SplitChunk("".join(f"{row}\n" for row in chunk), "\n", len(chunk), "value")
+            yield TextChunk("".join(f"{row}\n" for row in chunk), "\n", len(chunk), "value")
 
 
 class Told(Lists):
@@ -76,7 +76,7 @@ class Told(Lists):
     def read(self, block, first_row=0, on_bad=None):
         self.read_blocks.append(block.start)
         rows = self.lists[block.start][first_row:]
-        yield from (ValueChunk(rows[i : i + 2], "value") for i in range(0, len(rows), 2))
+        yield from (ObjectChunk(rows[i : i + 2], "value") for i in range(0, len(rows), 2))
 
 
 class BusyEngine(HandDrivenEngine):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, Stream
-from headrace.streams.mix import mix
+from headrace.streams.readers import mix
 from tests.streams.memory import in_memory
 from tests.streams.test_plan import BusyEngine
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import InternalError, RecordError
+from headrace.sources.chunks import ColumnChunk, JoinedChunk, ObjectChunk
 from headrace.sources.source import Block
-from headrace.streams.reading import ReadFacts, WindowRows
-from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows, every_nth, shuffle_rows
+from headrace.streams.rows import every_nth, shuffle_rows
+from headrace.streams.window_rows import ReadFacts, WindowRows
 from headrace.streams.windows import Window
 
 
@@ -31,7 +32,7 @@ DICTS = [{"n": i, "s": str(i)} for i in range(6)]
 
 
 def columns_of(start, stop):
-    return ArrayRows({"n": np.arange(start, stop), "s": [str(i) for i in range(start, stop)]})
+    return ColumnChunk({"n": np.arange(start, stop), "s": [str(i) for i in range(start, stop)]})
 
 
 def as_lists(columns):
@@ -48,9 +49,9 @@ def test_chunks_are_cut_as_one(lengths, kinds, start, length):
     chunks, rows = [], []
     for n, kind in zip(lengths, kinds, strict=False):
         made = columns_of(len(rows), len(rows) + n)
-        chunks.append(made if kind == "columns" else ObjectRows(made.rows()))
+        chunks.append(made if kind == "columns" else ObjectChunk(made.rows()))
         rows += [{"n": i, "s": str(i)} for i in range(len(rows), len(rows) + n)]
-    joined = JoinedRows(chunks)
+    joined = JoinedChunk(chunks)
     start, stop = min(start, len(rows)), min(start + length, len(rows))
     part = joined.slice(start, stop)
     assert len(joined) == len(rows)
@@ -62,30 +63,30 @@ def test_chunks_are_cut_as_one(lengths, kinds, start, length):
 
 
 def test_columns_of_dicts():
-    columns = ObjectRows(DICTS).columns()
+    columns = ObjectChunk(DICTS).columns()
     assert isinstance(columns["n"], np.ndarray)
     assert columns["n"].tolist() == [0, 1, 2, 3, 4, 5]
     assert columns["s"] == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_columns_of_anything_else_are_one():
-    assert ObjectRows(["a", "b"]).columns() == {"value": ["a", "b"]}
+    assert ObjectChunk(["a", "b"]).columns() == {"value": ["a", "b"]}
 
 
 def test_columns_of_arrays_are_stacked_if_their_shapes_agree():
-    same = ObjectRows([{"x": np.zeros(2)}, {"x": np.ones(2)}]).columns()["x"]
-    other = ObjectRows([{"x": np.zeros(2)}, {"x": np.ones(3)}]).columns()["x"]
+    same = ObjectChunk([{"x": np.zeros(2)}, {"x": np.ones(2)}]).columns()["x"]
+    other = ObjectChunk([{"x": np.zeros(2)}, {"x": np.ones(3)}]).columns()["x"]
     assert same.tolist() == [[0, 0], [1, 1]]
     assert [x.tolist() for x in other] == [[0, 0], [1, 1, 1]]
 
 
 def test_columns_of_one_length_only():
     with pytest.raises(ValueError, match="same length"):
-        ArrayRows({"a": [1, 2], "b": np.arange(3)})
+        ColumnChunk({"a": [1, 2], "b": np.arange(3)})
 
 
 def test_a_column_that_some_chunks_do_not_have_is_null_there():
-    joined = ArrayRows.joined([{"a": np.arange(2)}, {"a": np.arange(1), "b": ["x"]}])
+    joined = ColumnChunk.joined([{"a": np.arange(2)}, {"a": np.arange(1), "b": ["x"]}])
     assert as_lists(joined.columns()) == {"a": [0, 1, 0], "b": [None, None, "x"]}
 
 
@@ -93,7 +94,7 @@ def test_numbers_of_rows_are_pythons_own():
     assert [type(row["n"]) for row in columns_of(0, 2).rows()] == [int, int]
 
 
-@pytest.mark.parametrize("rows", [ObjectRows(DICTS), columns_of(0, 6)], ids=["objects", "columns"])
+@pytest.mark.parametrize("rows", [ObjectChunk(DICTS), columns_of(0, 6)], ids=["objects", "columns"])
 @pytest.mark.parametrize("as_columns", [False, True])
 def test_rows_at_places(rows, as_columns):
     places = np.array([4, 0, 3])
@@ -155,11 +156,11 @@ def test_other_rows_than_should_come(n_rows, problem):
 
 def test_tensors_beside_others_stay_arrays():
     tensors, others = np.ones((2, 3), np.float32), [None, np.zeros(3, np.float32)]
-    joined = ArrayRows.joined([{"x": tensors}, {"x": others}]).columns()["x"]
+    joined = ColumnChunk.joined([{"x": tensors}, {"x": others}]).columns()["x"]
     assert [None if row is None else (row.dtype, row.tolist()) for row in joined] == [
         (np.float32, [1.0] * 3),
         (np.float32, [1.0] * 3),
         None,
         (np.float32, [0.0] * 3),
     ]
-    assert ArrayRows.joined([{"x": np.arange(2)}, {"x": [None]}]).columns() == {"x": [0, 1, None]}
+    assert ColumnChunk.joined([{"x": np.arange(2)}, {"x": [None]}]).columns() == {"x": [0, 1, None]}

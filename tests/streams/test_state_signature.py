@@ -12,8 +12,7 @@ import pytest
 
 from headrace.base.errors import StateError
 from headrace.sources.files import fingerprint, stat_local
-from headrace.streams.mix import mix
-from headrace.streams.readers import read_sql, read_text
+from headrace.streams.readers import mix, read_sql, read_text
 from headrace.streams.state_signature import check_described, compare_files, describe
 
 FORMER = 1  # a file of a state as it was saved before there were fingerprints: without its last entry

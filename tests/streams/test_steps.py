@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.streams.rows import ArrayRows, JoinedRows, ObjectRows
+from headrace.sources.chunks import ColumnChunk, JoinedChunk, ObjectChunk
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches
-from headrace.streams.tokens import Packing, Tokens
+from headrace.streams.tokens import Packing, join_tokens
 
 
 def refuse_row(index, row, error):
@@ -36,15 +36,15 @@ def up_to(n):
 def test_steps_of_rows(step, made, keeps_count):
     assert step.keeps_count is keeps_count
     assert step.is_by_row
-    assert step.apply(ObjectRows([1, 2, 3]), refuse_row).rows() == made
+    assert step.apply(ObjectChunk([1, 2, 3]), refuse_row).rows() == made
     with pytest.raises(ZeroDivisionError):
-        step.apply(ObjectRows([1, 0, 2, 3]), refuse_row)
+        step.apply(ObjectChunk([1, 0, 2, 3]), refuse_row)
     bad = []
 
     def note(index, row, error):
         bad.append((index, row, type(error)))
 
-    assert step.apply(ObjectRows([0, 1, 0, 2, 3, 0]), note).rows() == made
+    assert step.apply(ObjectChunk([0, 1, 0, 2, 3, 0]), note).rows() == made
     assert bad == [(0, 0, ZeroDivisionError), (2, 0, ZeroDivisionError), (5, 0, ZeroDivisionError)]
 
 
@@ -56,15 +56,15 @@ def test_a_function_that_raises_stop_iteration_ends_nothing(step):
         return [n]
 
     with pytest.raises(RuntimeError, match="StopIteration"):
-        step(stop_at_2).apply(ObjectRows([1, 2, 3]), refuse_row)
+        step(stop_at_2).apply(ObjectChunk([1, 2, 3]), refuse_row)
     bad = []
-    rows = step(stop_at_2).apply(ObjectRows([1, 2, 3]), lambda index, row, error: bad.append(row)).rows()
+    rows = step(stop_at_2).apply(ObjectChunk([1, 2, 3]), lambda index, row, error: bad.append(row)).rows()
     assert len(rows) == 2
     assert bad == [2]
 
 
 def test_batches_of_a_window():
-    rows = ArrayRows({"n": list(range(5))})
+    rows = ColumnChunk({"n": list(range(5))})
     assert MapBatches(lambda columns: {"n": columns["n"][:1]}, 2).apply(rows, refuse_row).rows() == [
         {"n": 0},
         {"n": 2},
@@ -80,7 +80,7 @@ def test_a_batch_that_raises_is_left_out_as_a_whole():
 
     bad = []
     step = MapBatches(refuse, 2)
-    rows = ArrayRows({"n": list(range(5))})
+    rows = ColumnChunk({"n": list(range(5))})
     assert [row["n"] for row in step.apply(rows, lambda index, row, error: bad.append((index, row))).rows()] == [
         0,
         1,
@@ -94,7 +94,7 @@ def test_a_batch_that_raises_is_left_out_as_a_whole():
 @pytest.mark.parametrize("made", [[1, 2], None, 5, "ab"])
 def test_a_batch_that_becomes_no_columns(made):
     step = MapBatches(lambda _: made, 2)
-    rows = ArrayRows({"n": list(range(3))})
+    rows = ColumnChunk({"n": list(range(3))})
     with pytest.raises(TypeError, match=r"map_batches\(\) must return a dict of columns, got "):
         step.apply(rows, refuse_row)
     bad = []
@@ -104,19 +104,19 @@ def test_a_batch_that_becomes_no_columns(made):
 
 @given(sequences=st.lists(st.lists(st.integers(), max_size=7), max_size=7), length=st.integers(1, 9))
 def test_packing_loses_nothing(sequences, length):
-    rows = Packing(length).rows(Tokens.of(sequences))
+    rows = Packing(length).rows(join_tokens(sequences))
     assert [token for row in rows for token in row] == [token for sequence in sequences for token in sequence]
     assert all(len(row) == length for row in rows[:-1])
     assert all(rows)
 
 
 def test_arrays_are_packed_into_arrays():
-    rows = Packing(3).rows(Tokens.of([np.arange(4), np.arange(2)]))
+    rows = Packing(3).rows(join_tokens([np.arange(4), np.arange(2)]))
     assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 0, 1]]
     assert all(isinstance(row, np.ndarray) for row in rows)
 
 
 def test_packing_goes_on_with_what_was_left_over():
-    rows, rest = Packing(3).split(Tokens([1]), JoinedRows([Tokens([2, 3]), Tokens([4])]))
+    rows, rest = Packing(3).split(ObjectChunk([1]), JoinedChunk([ObjectChunk([2, 3]), ObjectChunk([4])]))
     assert rows == [[1, 2, 3]]
     assert rest.rows() == [4]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headrace import DataLoader, read_text
 from headrace.engines.engine import Job
 from headrace.engines.worker import Workplace
-from headrace.sources.chunks import SplitChunk, ValueChunk
+from headrace.sources.chunks import ObjectChunk, TextChunk
 from headrace.streams.fetch import StreamJob
+from headrace.streams.loop_batches import TextBatches, WindowText, text_of
 from headrace.streams.messages import CutBatches, ReadOn, SendRows
-from headrace.streams.text import TextBatches, text_of
 from headrace.streams.windows import Share
 
 WORKERS = [{}, {"num_workers": 2}, {"num_workers": 2, "engine": "threads"}]
@@ -24,7 +24,7 @@ OF_BAD_BYTES = b"one\ntwo\n\xff\xfe\nfour\nfive\n"
 
 
 def chunk_of(lines):
-    return SplitChunk("".join(f"{line}\n" for line in lines), "\n", len(lines), "text")
+    return TextChunk("".join(f"{line}\n" for line in lines), "\n", len(lines), "text")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_interrupt_while_a_batch_is_split_leaves_nothing_out(rhymes, monkeypa
 
     seen = [whole[0]]
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.streams.text.split_text", interrupted)
+        patch.setattr("headrace.streams.loop_batches.split_text", interrupted)
         with pytest.raises(KeyboardInterrupt):
             seen.extend(batches)
     seen += batches
@@ -122,12 +122,19 @@ class TestTextBatches:
         assert list(TextBatches([(text, "\n") for text in texts], size)) == cut(lines, size)
 
 
-class TestText:
+def text_from(first, *chunks):
+    """Text of a window whose rows before `first` are known."""
+    text = WindowText()
+    text.add(list(chunks), first, first)
+    return text
+
+
+class TestWindowText:
     @settings(deadline=None)
     @given(st.lists(st.lists(st.text("ab ", max_size=2), min_size=1, max_size=5), min_size=1, max_size=4), st.data())
     def test_it_answers_as_a_worker_would(self, windows, data):
         lines = [line for chunk in windows for line in chunk]
-        text = text_of([chunk_of(chunk) for chunk in windows])
+        text = text_from(0, *map(chunk_of, windows))
         start = data.draw(st.integers(0, len(lines) - 1))
         stop = data.draw(st.integers(start, len(lines)))
         assert text.answer(SendRows(None, start, stop)).rows() == lines[start:stop]
@@ -136,23 +143,30 @@ class TestText:
         assert list(text.answer(CutBatches(None, start, stop, size, 0))) == cut(lines[start:stop], size)
 
     def test_it_is_sent_as_texts(self):
-        text = text_of([chunk_of(["a", "b"]), chunk_of(["c"])])
-        again = pickle.loads(pickle.dumps(text))
-        assert again.answer(SendRows(None, 0, 3)).rows() == ["a", "b", "c"]
+        again = pickle.loads(pickle.dumps(text_of([chunk_of(["a", "b"]), chunk_of(["c"])])))
+        assert text_from(0, *again).answer(SendRows(None, 0, 3)).rows() == ["a", "b", "c"]
 
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
     def test_rows_that_were_sent_before_are_left_out(self, lengths, data):
         lines = [str(i) for i in range(sum(lengths))]
         ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
-        text = text_of([chunk_of(lines[start:stop]) for start, stop in pairwise(ends)])
         n = data.draw(st.integers(0, len(lines)))
-        left = text.without(n)
-        assert sum(map(len, left.chunks)) == len(lines) - n
-        assert left.answer(SendRows(None, n, len(lines)), n).rows() == lines[n:]
+        text = WindowText()
+        text.add([chunk_of(lines[start:stop]) for start, stop in pairwise(ends)], 0, n)
+        assert text.answer(SendRows(None, n, len(lines))).rows() == lines[n:]
+
+    def test_rows_that_were_asked_for_are_forgotten(self):
+        text = text_from(5, chunk_of(["5", "6"]), chunk_of(["7"]))
+        text.forget(6)
+        assert text.answer(SendRows(None, 6, 8)).rows() == ["6", "7"]
+        text.forget(7)
+        assert text.answer(SendRows(None, 7, 8)).rows() == ["7"]
+        text.forget(8)
+        assert not text
 
     def test_other_rows_are_none(self):
-        assert text_of([ValueChunk(["a"], "text")]) is None
-        assert text_of([chunk_of(["a"]), ValueChunk(["b"], "text")]) is None
+        assert text_of([ObjectChunk(["a"], "text")]) is None
+        assert text_of([chunk_of(["a"]), ObjectChunk(["b"], "text")]) is None
         assert text_of([]) is None
 
 

@@ -30,6 +30,15 @@ class LazyColumn(ABC):
     def materialize(self) -> Any:
         """The values as a list or an array."""
 
+    def objects(self, rows: slice) -> Sequence[Any]:
+        """Some of the values, each as it is in a row."""
+        values: Sequence[Any] = materialize(self[rows])
+        return values
+
+    def part(self, rows: slice) -> Any:
+        """A part of the column, to be sent: its values are not materialized."""
+        return self[rows]
+
     def placed(self, allocate: Allocate) -> LazyColumn:
         """The same values, in memory that other processes see where possible."""
         return self

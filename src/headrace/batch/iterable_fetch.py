@@ -25,7 +25,7 @@ from headrace.batch.fetch import (
 from headrace.batch.iterable_state import begin_stream, knows_state, stream_state
 
 _HEAP_TYPE = 1 << 9  # the flag of classes that are written in Python
-_MOST_BARREN = 1000  # errors in a row, after which a stream is given up that never says that it has ended
+_MOST_BARREN = 1000  # errors in a row, after which an iterable is given up that never says that it has ended
 
 
 class IterableFetcher:
@@ -121,7 +121,7 @@ class IterableFetcher:
             try:
                 self._in_place(keys.place.epoch, self._begin)
             except Exception:
-                self._samples, self._is_built_in = iter(()), True  # told once; then the stream has ended
+                self._samples, self._is_built_in = iter(()), True  # told once; then the iterable has ended
                 raise
         return self._in_place(keys.place.epoch, partial(self._fetch, keys.keys))
 

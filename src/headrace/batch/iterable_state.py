@@ -1,4 +1,4 @@
-"""The state of a user's stream, if it knows one: torchdata's methods, of the dataset, of its iterator, or of both."""
+"""The state of a user's iterable, if it knows one: torchdata's methods, of the dataset, of its iterator, or of both."""
 
 from __future__ import annotations
 

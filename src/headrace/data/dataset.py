@@ -1,4 +1,4 @@
-"""Datasets: by key or as a stream, over arrays, and made of other datasets."""
+"""Datasets: by key or iterable, over arrays, and made of other datasets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Dataset(Adoptable[T_co]):
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
-    """A dataset that is a stream of samples. Subclasses write `__iter__`.
+    """A dataset that is iterated over, sample by sample. Subclasses write `__iter__`.
 
     An instance is a `torch.utils.data.IterableDataset` too, once torch is imported.
     """
@@ -62,7 +62,7 @@ def is_datapipe(dataset: object) -> bool:
 
 
 def is_iterable_dataset(dataset: object) -> bool:
-    """Whether `dataset` is a stream: headrace's or torch's `IterableDataset`. Other iterables are not."""
+    """Whether `dataset` is iterated over: headrace's or torch's `IterableDataset`. Other iterables are not."""
     if isinstance(dataset, IterableDataset):
         return True
     torch_data = loaded("torch.utils.data")

@@ -19,7 +19,7 @@ class PromisedLength:
     samples: int
 
 
-class Batches(Protocol):
+class EpochBatches(Protocol):
     """Where the batches of an epoch come from."""
 
     plan: Any
@@ -83,7 +83,7 @@ class LoaderIterator:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: EpochBatches,
         counts: Counts,
         skipped: SkippedSamples | None = None,
         *,
@@ -95,7 +95,7 @@ class LoaderIterator:
         self._stays = stays
         self.begin(batches, skipped)
 
-    def begin(self, batches: Batches, skipped: SkippedSamples | None = None) -> None:
+    def begin(self, batches: EpochBatches, skipped: SkippedSamples | None = None) -> None:
         """Start over with the batches of another epoch."""
         self._batches = batches
         self._skipped = skipped

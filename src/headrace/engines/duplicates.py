@@ -1,4 +1,4 @@
-"""Notices workers that stream the same data: an iterable dataset that does not ask which worker it is in."""
+"""Notices workers that give the same data: an iterable dataset that does not ask which worker it is in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPARED_BYTES = 2**16  # of each array
 
 
 class Fingerprints:
-    """Stamps the first batches of a stream with what tells their contents apart."""
+    """Stamps the first batches of an iterable with what tells their contents apart."""
 
     def __init__(self, job: Job, workers: int) -> None:
         self._missing = _COMPARED_BATCHES if job.iterable and workers > 1 else 0
@@ -46,7 +46,7 @@ def fingerprint_of(batch: Any) -> int | None:
 class DuplicateWatch:
     """Compares the first batches of all workers, and warns once if two workers give the same.
 
-    A stream whose batches are all alike says nothing, so a worker's first two batches must differ.
+    An iterable whose batches are all alike says nothing, so a worker's first two batches must differ.
 
     Args:
         warn: called with the text; a loader gives one that warns once for all its epochs.

@@ -50,7 +50,7 @@ class Items(NamedTuple):
     rows: list[list[Any]]
 
 
-class Block(NamedTuple):
+class StepBlock(NamedTuple):
     """Some steps of one part.
 
     Attributes:

@@ -19,7 +19,7 @@ OnBad: TypeAlias = Callable[[Any, Exception], None]
 _LOOKED_UP = 64  # ordinals at a time
 
 
-class Place(NamedTuple):
+class LanePlace(NamedTuple):
     """Where a position is.
 
     Attributes:
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     offset: int
 
 
-_BEGINNING = Place(0, 0)
+_BEGINNING = LanePlace(0, 0)
 
 
 class Start(NamedTuple):
@@ -79,7 +79,7 @@ class Lane:
         cycle: bool,
         draws: KeyedDraws | None,
         step: int = 0,
-        place: Place = _BEGINNING,
+        place: LanePlace = _BEGINNING,
         mark: Any = None,
         on_bad: OnBad | None = None,
     ) -> None:
@@ -100,8 +100,8 @@ class Lane:
         self._is_careful = False  # whether items are read one by one
 
     @property
-    def place(self) -> Place:
-        return Place(self._ordinal, self._offset if self._tape is None else self._tape.at)
+    def place(self) -> LanePlace:
+        return LanePlace(self._ordinal, self._offset if self._tape is None else self._tape.at)
 
     def mark(self) -> Any:
         """What helps another lane to get here; None if there is nothing."""

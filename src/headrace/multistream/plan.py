@@ -17,7 +17,7 @@ from headrace.base.state import check_counts, check_equal
 from headrace.batch.collate import Collator
 from headrace.frameworks.framework import Array, framework_of
 from headrace.multistream.assign import locate
-from headrace.multistream.block import Block, Hint
+from headrace.multistream.block import Hint, StepBlock
 from headrace.multistream.positions import PositionMap
 from headrace.multistream.reading import BlockTask, LaneJob
 from headrace.multistream.steps import cut_batches, join_parts
@@ -157,7 +157,7 @@ class BlockSize:
         self._chunks = min(max(2 * self._chunks, 1), self._most)
         return self._chunks
 
-    def learn(self, block: Block) -> None:
+    def learn(self, block: StepBlock) -> None:
         """See what a block took."""
         by_size = _BLOCK_BYTES * block.chunks / max(block.n_bytes, 1)
         by_time = _BLOCK_S * block.chunks / max(block.seconds, 1e-9)
@@ -200,7 +200,7 @@ class LanePlan(Plan):
         self._size = BlockSize()
         self._number = 0
         self._next = (0, self.step, 0)  # the part, step and chunks of the next task
-        self._blocks: list[Block] = []  # of the parts of the steps that come next
+        self._blocks: list[StepBlock] = []  # of the parts of the steps that come next
         self._bad: tuple[BadSample, ...] = ()
         self._n_samples = len(positions.positions)
         self._collator: Collator | None = None
@@ -254,14 +254,14 @@ class LanePlan(Plan):
         n_tasks = len(blocks)
         return [Batches(partial(self._open, blocks, end), zip(repeat(blocks), range(end)), bad, n_tasks=n_tasks)]
 
-    def _find_end(self, blocks: Sequence[Block]) -> int:
+    def _find_end(self, blocks: Sequence[StepBlock]) -> int:
         """How many batches there are in blocks: all, or as many as have items."""
         if self._positions.n_steps is not None:
             return blocks[0].chunks
         counts = [count for block in blocks for count in block.counts]
         return -(-(min if self._positions.gives_items else max)(counts) // self._length)
 
-    def _open(self, blocks: list[Block], end: int) -> Iterable[Any]:
+    def _open(self, blocks: list[StepBlock], end: int) -> Iterable[Any]:
         self._starts = [block.start for block in blocks]
         self._pieces = [block.pieces for block in blocks]
         assert self._collator is not None

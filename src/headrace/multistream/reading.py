@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.frameworks.framework import Allocate
-from headrace.multistream.block import Block, Hint, as_items, compose
+from headrace.multistream.block import Hint, StepBlock, as_items, compose
 from headrace.multistream.columns import python_numbers
 from headrace.multistream.draws import KeyedDraws
-from headrace.multistream.lane import Lane, OnBad, Place, n_items
+from headrace.multistream.lane import Lane, LanePlace, OnBad, n_items
 from headrace.multistream.positions import PositionMap
 from headrace.multistream.sequence_reader import Run
 
@@ -65,7 +65,7 @@ class LaneFetcher:
             is_thread = workplace.kind == "thread"
             self._draws = KeyedDraws(positions.seed, shares_generators=is_thread, gives_back=workplace.number is None)
 
-    def fetch(self, task: BlockTask) -> Block:
+    def fetch(self, task: BlockTask) -> StepBlock:
         """The block of a task."""
         reader = self._readers.pop(task.part, None)  # it comes back if all goes well
         if reader is None or (reader.epoch, reader.step) != (task.epoch, task.step):
@@ -88,7 +88,7 @@ class _PartReader:
         self._hint = task.hint
         self._lanes: list[Lane] = []
 
-    def make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> Block:
+    def make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> StepBlock:
         """The next block."""
         started = perf_counter()
         if self._draws is None:
@@ -102,7 +102,7 @@ class _PartReader:
         self.step += chunks * self._map.layout.length
         return block._replace(seconds=perf_counter() - started)
 
-    def _make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> Block:
+    def _make(self, chunks: int, allocate: Allocate, lap: Callable[[str], None]) -> StepBlock:
         lanes = self._lanes = self._lanes or [self._open(number) for number in range(len(self._positions))]
         layout = self._map.layout
         places = np.array([lane.place for lane in lanes], np.int64)
@@ -116,7 +116,7 @@ class _PartReader:
             fields = compose(readings, peeked, chunks, self._find_example, layout, allocate)
         lap("collate")
         pieces = [(n, start.at, start.ordinal) for n, reading in enumerate(readings) for start in reading.starts]
-        return Block(
+        return StepBlock(
             fields,
             next((python_numbers(run) for reading in readings for run in reading.runs), []),
             [reading.count for reading in readings],
@@ -136,7 +136,7 @@ class _PartReader:
             cycle=self._map.cycle,
             draws=self._draws,
             step=self._hint.step,
-            place=Place(*self._hint.places[number].tolist()),
+            place=LanePlace(*self._hint.places[number].tolist()),
             mark=self._hint.marks.get(number),
             on_bad=self._on_bad,
         )

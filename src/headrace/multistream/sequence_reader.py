@@ -154,7 +154,7 @@ class StreamRowReader:
         self.at = 0
         self._recipe = recipe
         self._plan = recipe.plan(None, 0)
-        self._windows = list(recipe.windows(self._plan).items())[first:end]
+        self._windows = range(self._plan.n_windows or 0)[first:end]
         self._next = 0  # window
         self._rows: list[Any] = []
         self._place = 0  # in these rows
@@ -191,8 +191,8 @@ class StreamRowReader:
 
     def _has_row(self) -> bool:
         while self._place == len(self._rows) and self._next < len(self._windows):
-            number, cuts = self._windows[self._next]
-            self._rows, self._place = self._recipe.read(self._plan.window(number), cuts).rows(), 0
+            window = self._plan.window(self._windows[self._next])
+            self._rows, self._place = self._recipe.read(window).rows(), 0
             self._next += 1
         return self._place < len(self._rows)
 

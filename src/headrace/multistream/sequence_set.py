@@ -166,7 +166,7 @@ class WindowSet:
 
     def __init__(self, stream: Stream) -> None:
         self._recipe = stream.recipe
-        self._n_windows = len(self._recipe.windows(self._recipe.plan(None, 0)))
+        self._n_windows = self._recipe.plan(None, 0).n_windows or 0
         if not self._n_windows:
             raise ValueError("The stream must have at least one row, got none.")
 

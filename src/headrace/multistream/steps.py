@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.base.errors import CollateError
 from headrace.batch.collate import Collator
-from headrace.multistream.block import Block, Items, not_uniform
+from headrace.multistream.block import Items, StepBlock, not_uniform
 from headrace.multistream.columns import (
     NotUniformError,
     cut_step,
@@ -103,7 +103,7 @@ def _filled_up(row: list[Any]) -> list[Any]:
     return [empty_like(some) if item is None else item for item in row]
 
 
-def join_parts(parts: Sequence[Block], positions: PositionMap) -> dict[str, Any]:
+def join_parts(parts: Sequence[StepBlock], positions: PositionMap) -> dict[str, Any]:
     """The fields of the parts, side by side.
 
     Raises:
@@ -121,13 +121,13 @@ def join_parts(parts: Sequence[Block], positions: PositionMap) -> dict[str, Any]
     return joined
 
 
-def _join_items(parts: Sequence[Block], positions: PositionMap) -> Items:
+def _join_items(parts: Sequence[StepBlock], positions: PositionMap) -> Items:
     if positions.layout.seq_len is not None or positions.layout.targets:
         raise not_uniform()
     return Items([list(chain(*row)) for row in zip(*map(_rows_of, parts), strict=True)])
 
 
-def _rows_of(part: Block) -> list[list[Any]]:
+def _rows_of(part: StepBlock) -> list[list[Any]]:
     """The items of a part, step by step."""
     data = part.fields["data"]
     if isinstance(data, Items):

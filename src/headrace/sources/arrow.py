@@ -13,7 +13,7 @@ from headrace.base.errors import RecordError
 from headrace.base.indices import Indices
 from headrace.base.lazy_column import Allocate, LazyColumn, materialize
 from headrace.base.optional import import_extra
-from headrace.sources.chunks import LongValues, PickedColumn, SideBySide, make_dicts
+from headrace.sources.chunks import ColumnChunk, LongValues, PickedColumn, SideBySide
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +33,8 @@ _OF_ANY_LENGTH = pa.types.is_string, pa.types.is_binary, *_LARGE
 _TEXTS = *_OF_ANY_LENGTH, pa.types.is_fixed_size_binary
 
 
-class TableChunk:
-    """Consecutive rows of a table.
+def table_chunk(batch: pa.RecordBatch) -> ColumnChunk:
+    """The rows of a batch.
 
     A value is the same whichever rows are in the chunk with it. Per type, in `rows()` and in `columns()`:
 
@@ -50,62 +50,38 @@ class TableChunk:
     A list of integers or bools that has nulls inside is a Python list with None; in one of floats they are NaN. Arrays
     of columns may be read-only views of the table's memory.
     """  # noqa: E501 (a table)
+    return ColumnChunk(dict(zip(batch.schema.names, map(TableColumn, batch.columns), strict=True)), batch.num_rows)
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._table = _Decoded(batch)
-        self._start, self._stop = 0, int(batch.num_rows)
 
-    def __reduce__(self) -> Any:
-        # A batch pickled as such would take all rows that it was ever a slice of along.
-        return _unpickle_chunk, (_as_stream(self.batch),)
+@final
+class TableColumn(LazyColumn):
+    """A column of a table, decoded as a whole when a part of it is first asked for: it is asked for in many."""
 
-    @property
-    def batch(self) -> pa.RecordBatch:
-        return self._table.batch.slice(self._start, len(self))
+    __slots__ = ("_array", "_decoded")
+
+    def __init__(self, array: pa.Array) -> None:
+        self._array = array
+        self._decoded: Any = None
 
     def __len__(self) -> int:
-        return self._stop - self._start
+        return len(self._array)
 
-    def slice(self, start: int, stop: int) -> TableChunk:
-        part = TableChunk.__new__(TableChunk)
-        part._table = self._table
-        part._start, part._stop = self._start + start, self._start + stop
-        return part
+    def __getitem__(self, rows: slice) -> Any:
+        if self._decoded is None:
+            self._decoded = _decoded_column(self._array)
+        return self._decoded[rows]
 
-    def rows(self) -> list[Any]:
-        return self._table.rows(self._start, self._stop)
+    def materialize(self) -> Any:
+        return materialize(self[0 : len(self)])
 
-    def columns(self) -> dict[str, Any]:
-        return self._table.columns(self._start, self._stop)
+    def objects(self, rows: slice) -> list[Any]:
+        return row_values(_slice(self._array, rows))
 
-    def lazy_columns(self) -> dict[str, Any]:
-        """The columns, some of which may not be made yet; others see the same arrays."""
-        return self._table.lazy_columns(self._start, self._stop)
+    def part(self, rows: slice) -> TableColumn:
+        return TableColumn(_slice(self._array, rows))
 
-
-class _Decoded:
-    """A batch, whose columns are decoded as a whole when they are first asked for: they are asked for in slices."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        self._names = batch.schema.names
-        self._columns: dict[str, Any] | None = None
-
-    def rows(self, start: int, stop: int) -> list[Any]:
-        if not self._names:
-            return [{} for _ in range(start, stop)]
-        columns = self.batch.slice(start, stop - start).columns
-        return make_dicts(self._names, zip(*map(row_values, columns), strict=True))
-
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        return {name: materialize(column) for name, column in self.lazy_columns(start, stop).items()}
-
-    def lazy_columns(self, start: int, stop: int) -> dict[str, Any]:
-        if self._columns is None:
-            arrays = zip(self._names, self.batch.columns, strict=True)
-            self._columns = {name: _decoded_column(array) for name, array in arrays}
-        rows = slice(start, stop)
-        return {name: column[rows] for name, column in self._columns.items()}
+    def __reduce__(self) -> Any:
+        return _unpickle_table_column, (_as_stream(self._array),)
 
 
 def check_text(batch: pa.RecordBatch) -> None:
@@ -131,7 +107,7 @@ def _decoded_column(array: pa.Array) -> Any:
 
 @final
 class ArrowColumn(LazyColumn):
-    """Values that are still as Arrow has them.
+    """A part of a column whose values are still as Arrow has them.
 
     Args:
         make: what makes a column of them.
@@ -147,17 +123,15 @@ class ArrowColumn(LazyColumn):
         return len(self._array)
 
     def __getitem__(self, rows: slice) -> ArrowColumn:
-        return ArrowColumn(self._array.slice(rows.start, rows.stop - rows.start), self._make)
+        return ArrowColumn(_slice(self._array, rows), self._make)
 
     def materialize(self) -> Any:
         return self._make(self._array)
 
     def __reduce__(self) -> Any:
-        # An array pickled as such would take all values that it was ever a slice of along.
-        array = self._array
         if not self._lies_side_by_side():
-            return _unpickle_column, (_as_stream(pa.record_batch([array], ["column"])), self._make)
-        return _side_by_side_again, (array.type, _side_by_side(array), self._make)
+            return _unpickle_column, (_as_stream(self._array), self._make)
+        return _side_by_side_again, (self._array.type, _side_by_side(self._array), self._make)
 
     def placed(self, allocate: Allocate) -> ArrowColumn:
         if not self._lies_side_by_side():
@@ -185,10 +159,6 @@ def _side_by_side(array: pa.Array) -> SideBySide:
     return SideBySide(borders - borders[0], memoryview(values).cast("B")[borders[0] : borders[-1]])
 
 
-def _unpickle_column(stream: pa.Buffer, make: Callable[[Any], Any]) -> ArrowColumn:
-    return ArrowColumn(pa.ipc.open_stream(stream).read_next_batch().column(0), make)
-
-
 def _side_by_side_again(kind: pa.DataType, lying: SideBySide, make: Callable[[Any], Any]) -> ArrowColumn:
     buffers = [None, pa.py_buffer(lying.borders), pa.py_buffer(lying.memory)]
     return ArrowColumn(pa.Array.from_buffers(kind, len(lying.borders) - 1, buffers), make)
@@ -202,15 +172,25 @@ def _shared(array: pa.Array) -> Any:
     return column
 
 
-def _as_stream(batch: pa.RecordBatch) -> pa.Buffer:
+def _slice(array: pa.Array, rows: slice) -> pa.Array:
+    return array.slice(rows.start, rows.stop - rows.start)
+
+
+def _as_stream(array: pa.Array) -> pa.Buffer:
+    """An array to be pickled: as such, it would take all values that it was ever a slice of along."""
+    batch = pa.record_batch([array], ["column"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
 
-def _unpickle_chunk(stream: pa.Buffer) -> TableChunk:
-    return TableChunk(pa.ipc.open_stream(stream).read_next_batch())
+def _unpickle_column(stream: pa.Buffer, make: Callable[[Any], Any]) -> ArrowColumn:
+    return ArrowColumn(pa.ipc.open_stream(stream).read_next_batch().column(0), make)
+
+
+def _unpickle_table_column(stream: pa.Buffer) -> TableColumn:
+    return TableColumn(pa.ipc.open_stream(stream).read_next_batch().column(0))
 
 
 def _is_long(array: pa.Array) -> bool:
@@ -228,7 +208,7 @@ def _depends_on_nulls(array: pa.Array) -> bool:
 
 
 def column_values(array: pa.Array) -> Any:
-    """A column as a NumPy array where its type and its nulls allow that, else as a list; see `TableChunk`."""
+    """A column as a NumPy array where its type and its nulls allow that, else as a list; see `table_chunk`."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return column_values(array.dictionary_decode())
@@ -243,7 +223,7 @@ def column_values(array: pa.Array) -> Any:
 
 
 def row_values(array: pa.Array) -> list[Any]:
-    """The values of a column, one Python object for each row; see `TableChunk`."""
+    """The values of a column, one Python object for each row; see `table_chunk`."""
     kind = array.type
     if _is(kind, _TEXTS) or (_is_number(kind) and not array.null_count):
         return _objects(array)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
-from headrace.sources.arrow import TableChunk
+from headrace.sources.arrow import table_chunk
+from headrace.sources.chunks import ColumnChunk
 from headrace.sources.csv_format import BOOLS, CsvFormat, CsvSchema
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _THREAD_BYTES = 1 << 18  # that one of pyarrow's threads parses
 _TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
 
 
-def parse_with_arrow(content: bytes, table: CsvFormat, schema: CsvSchema) -> TableChunk | None:
+def parse_with_arrow(content: bytes, table: CsvFormat, schema: CsvSchema) -> ColumnChunk | None:
     """The records of some UTF-8, which has no header; None if there are any that do not fit the schema."""
     is_quoted = table.quote is not None and table.quote.encode() in content
     if get_worker_info() is None and not is_quoted:  # workers share the cores already
@@ -37,7 +38,7 @@ def _parse(
     *,
     newlines_in_values: bool = False,
     thread_bytes: int | None = None,
-) -> TableChunk | None:
+) -> ColumnChunk | None:
     """The same, in several threads if `thread_bytes` is given; no record may be longer than that."""
     reading = arrow_csv.ReadOptions(
         use_threads=thread_bytes is not None,
@@ -57,7 +58,7 @@ def _parse(
     except pa.ArrowInvalid:
         return None
     batches = parsed.combine_chunks().to_batches()
-    return TableChunk(batches[0]) if batches else None
+    return table_chunk(batches[0]) if batches else None
 
 
 def _converting(table: CsvFormat, schema: CsvSchema, *, check_utf8: bool) -> Any:

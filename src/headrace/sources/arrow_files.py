@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.base.errors import HeadraceError, RecordError
 from headrace.base.optional import import_extra
 from headrace.base.world import keep_freed_memory
-from headrace.sources.arrow import TableChunk, check_text
+from headrace.sources.arrow import check_text, table_chunk
+from headrace.sources.chunks import ColumnChunk
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
 from headrace.sources.options import FileOptions
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
@@ -263,7 +264,7 @@ def chunk_rows(n_rows: int, n_bytes: int) -> int:
     return most if n_chunks <= 1 else -(-n_rows // n_chunks)
 
 
-def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Iterator[TableChunk]:
+def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Iterator[ColumnChunk]:
     """The rows of batches from `first_row` on, in chunks of about `CHUNK_BYTES`.
 
     Decoded values may take more memory than the file says.
@@ -274,5 +275,5 @@ def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Itera
         n_rows = batch.num_rows
         if first_row < n_rows:
             n = chunk_rows(n_rows, batch.nbytes)
-            yield from (TableChunk(batch.slice(start, n)) for start in range(first_row, n_rows, n))
+            yield from (table_chunk(batch.slice(start, n)) for start in range(first_row, n_rows, n))
         first_row = max(first_row - n_rows, 0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
-from headrace.sources.chunks import ColumnChunk
+from headrace.sources.chunks import ColumnChunk, TypedColumn
 from headrace.sources.csv_format import (
     CsvFormat,
     CsvSchema,
@@ -65,8 +65,7 @@ class PythonParser:
             columns = self._parse_all(content)
         except (ValueError, csv.Error):  # and now record by record, to see which one it is
             columns = self._parse_each(content, report)
-        n_rows = len(next(iter(columns.values()), ()))
-        return ColumnChunk(columns, self._schema.types, n_rows)
+        return ColumnChunk({name: TypedColumn(values, self._schema.types[name]) for name, values in columns.items()})
 
     def _parse_all(self, content: bytes) -> dict[str, list[Any]]:
         """All records; ValueError if one of them is bad."""

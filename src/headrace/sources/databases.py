@@ -139,12 +139,12 @@ class SQLite:
             cursor = connection.execute(query, parameters)
             return Answer(_names(cursor), cursor.fetchall())
 
-    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[RecordChunk]:
+    def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
         with closing(self._connect()) as connection:
             cursor = connection.execute(query, parameters)
             names = different_names(_names(cursor))
             while records := cursor.fetchmany(_SQLITE_CHUNK_ROWS):
-                yield RecordChunk(names, records)
+                yield RecordChunk(records, names)
 
     def _connect(self) -> sqlite3.Connection:
         # The consumer of a stream may go on in another thread than it began in, though never in two at a time.
@@ -225,13 +225,13 @@ class AdbcPostgres(_Postgres):
             return Answer([column[0] for column in cursor.description], cursor.fetchall())
 
     def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
-        from headrace.sources.arrow import TableChunk
+        from headrace.sources.arrow import table_chunk
 
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_CHUNK_BYTES)})
             cursor.execute(query, tuple(parameters) or None)
             with closing(cursor.fetch_record_batch()) as batches:
-                yield from (TableChunk(batch) for batch in batches if batch.num_rows)
+                yield from (table_chunk(batch) for batch in batches if batch.num_rows)
 
     def _connect(self) -> Any:
         connection = _adbc().connect(self._dsn, autocommit=True)
@@ -258,7 +258,7 @@ class PsycopgPostgres(_Postgres):
             cursor.execute(query, tuple(parameters), binary=True)
             names = different_names(column.name for column in cursor.description)
             while records := cursor.fetchmany(_POSTGRES_CHUNK_ROWS):
-                yield RecordChunk(names, records)
+                yield RecordChunk(records, names)
 
     def _cursor(self, connection: Any) -> Any:
         return _psycopg().RawServerCursor(connection, "headrace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -11,22 +12,31 @@ from headrace.base.errors import RecordError
 _EXCERPT_BYTES = 80
 
 
-class Chunk(Protocol):
-    """Some consecutive rows of a block, in memory."""
+class Chunk(ABC):
+    """Some consecutive rows, in memory; see `sources/chunks.py` for all kinds."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def slice(self, start: int, stop: int) -> Chunk:
         """The rows [start, stop), without a copy where that is possible."""
-        ...
 
-    def rows(self) -> list[Any]:
+    @abstractmethod
+    def rows(self) -> Any:
         """The rows as Python objects: strings of a text, dicts of a table."""
-        ...
 
+    @abstractmethod
     def columns(self) -> dict[str, Any]:
         """The rows as columns: a NumPy array per column of numbers, a list per column of anything else."""
-        ...
+
+    def lazy_columns(self) -> dict[str, Any]:
+        """The same, some of which may be `LazyColumn`s; others may see the same arrays."""
+        return self.columns()
+
+    def parts(self) -> Sequence[Chunk]:
+        """The chunks that it was put together from."""
+        return (self,)
 
 
 @dataclass(frozen=True, slots=True)

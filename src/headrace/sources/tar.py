@@ -18,7 +18,7 @@ import numpy.typing as npt
 from headrace.base.errors import MissingExtraError
 from headrace.base.optional import import_extra
 from headrace.base.world import keep_freed_memory
-from headrace.sources.chunks import SampleChunk, make_dicts, skip_rows
+from headrace.sources.chunks import RecordChunk, make_dicts, skip_rows
 from headrace.sources.compression import codec_by_name, is_compressed
 from headrace.sources.files import Paths, is_local, list_files, open_range, open_stream
 from headrace.sources.options import FileOptions
@@ -234,17 +234,17 @@ class TarSource:
         unseen, seen = (first_row, 0) if on_bad is None else (0, first_row)
         return skip_rows(self._chunks(block, unseen, on_bad), seen)
 
-    def _chunks(self, block: Block, first: int, on_bad: OnBad | None) -> Iterator[SampleChunk]:
+    def _chunks(self, block: Block, first: int, on_bad: OnBad | None) -> Iterator[RecordChunk]:
         samples: list[dict[str, Any]] = []
         n_bytes = 0
         for size, more in self._good_samples(block, first, on_bad):
             if n_bytes + size > _CHUNK_BYTES and samples:
-                yield SampleChunk(samples)
+                yield RecordChunk(samples)
                 samples, n_bytes = [], 0
             samples += more
             n_bytes += size
         if samples:
-            yield SampleChunk(samples)
+            yield RecordChunk(samples)
 
     def _good_samples(
         self, block: Block, first: int, on_bad: OnBad | None

@@ -145,14 +145,14 @@ class Member(NamedTuple):
     is_sparse: bool
 
 
-class Step(NamedTuple):
+class FoundMember(NamedTuple):
     """What was found at a place: a regular file or something that is not one; and the place behind it."""
 
     member: Member | None
     next_place: int
 
 
-def read_member(window: ArchiveWindow, start: int) -> Step | None:
+def read_member(window: ArchiveWindow, start: int) -> FoundMember | None:
     """The member that the headers from `start` on describe; None at the end of the archive.
 
     Raises:
@@ -172,17 +172,19 @@ def read_member(window: ArchiveWindow, start: int) -> Step | None:
     return None
 
 
-def _describe(window: ArchiveWindow, header: bytes, notes: dict[bytes, bytes], plain: Member, kind: bytes) -> Step:
+def _describe(
+    window: ArchiveWindow, header: bytes, notes: dict[bytes, bytes], plain: Member, kind: bytes
+) -> FoundMember:
     """The member with everything known about it."""
     if kind in _WITHOUT_DATA:
-        return Step(None, plain.data)
+        return FoundMember(None, plain.data)
     size = _decimal(notes.get(b"size", plain.size), plain.start)
     data = _after_sparse_map(window, header, plain.data) if kind == _SPARSE else plain.data
     next_place = data + padded(size)
     if kind not in _REGULAR and kind != _SPARSE:
-        return Step(None, next_place)
+        return FoundMember(None, next_place)
     is_sparse = kind == _SPARSE or any(note.startswith(b"GNU.sparse") for note in notes)
-    return Step(Member(notes.get(b"path", plain.name), plain.start, data, size, is_sparse), next_place)
+    return FoundMember(Member(notes.get(b"path", plain.name), plain.start, data, size, is_sparse), next_place)
 
 
 def _check_beginning(window: ArchiveWindow, header: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.sources.chunks import SampleChunk, SplitChunk, ValueChunk
+from headrace.sources.chunks import ObjectChunk, RecordChunk, TextChunk
 from headrace.sources.encodings import TextEncoding
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad, skip_bad
 from headrace.sources.text_files import FileSource, LineEnds, RecordSource, Segment, bad_record
@@ -138,9 +138,9 @@ class TextSource(LineSource):
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
             if lines.text is None:
-                yield ValueChunk(lines.good, "text")
+                yield ObjectChunk(lines.good, "text")
             else:
-                yield SplitChunk(lines.text, "\n", lines.count, "text")
+                yield TextChunk(lines.text, "\n", lines.count, "text")
 
 
 @final
@@ -153,21 +153,21 @@ class WordSource(LineSource):
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         for lines in self._lines(block, on_bad):
             if lines.text is None:
-                yield ValueChunk([word for line in lines.good for word in line.split()], "word")
+                yield ObjectChunk([word for line in lines.good for word in line.split()], "word")
             else:
                 yield _words(lines.text)
 
 
 def _words(text: str) -> Chunk:
     if not text.isascii():
-        return ValueChunk(text.split(), "word")
+        return ObjectChunk(text.split(), "word")
     spaced = text.replace("\n", " ")
     codes = np.frombuffer(spaced.encode("ascii"), np.uint8)
     ends = codes == _SPACE
     if _has_empty(ends) or codes.min() < _SPACE:
-        return SplitChunk(text, None, _count_words(text), "word")
+        return TextChunk(text, None, _count_words(text), "word")
     n_words = int(np.count_nonzero(ends)) + (not ends[-1])
-    return SplitChunk(spaced, " ", n_words, "word")  # which is split faster than by any white space
+    return TextChunk(spaced, " ", n_words, "word")  # which is split faster than by any white space
 
 
 def _has_empty(ends: NDArray[np.bool_]) -> bool:
@@ -206,7 +206,7 @@ class WholeTextSource(FileSource):
         except ValueError as error:
             skip_bad(bad_record(block, 0, 0, content, error), on_bad)
             return
-        yield ValueChunk([text], "text")
+        yield ObjectChunk([text], "text")
 
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -225,9 +225,9 @@ class JsonLinesSource(LineSource):
         for lines in self._lines(block, on_bad):
             values = self._parse(lines, block, on_bad)
             if all(type(value) is dict for value in values):
-                yield SampleChunk(values)
+                yield RecordChunk(values)
             else:
-                yield ValueChunk(values, "value")
+                yield ObjectChunk(values, "value")
 
     def _parse(self, lines: Lines, block: Block, on_bad: OnBad | None) -> list[Any]:
         values: list[Any] = []

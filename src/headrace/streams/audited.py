@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.streams.limits import PastTheEndError
 from headrace.streams.messages import RowSpan
 from headrace.streams.rank_windows import Loading, RankWindows
-from headrace.streams.windows import Share
+from headrace.streams.windows import PastTheEndError, Share
 
 _ROW_BITS = 34  # of a key; the others are the window's number
 _PART_BITS = 26  # of those, the first are the token's, where each rank packs its own sequences of a window

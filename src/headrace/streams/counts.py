@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.streams.limits import PastTheEndError
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.windows import Share
+from headrace.streams.windows import PastTheEndError, Share
 
 
 class RowCounts:

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 from headrace.base.lazy_column import Allocate
 from headrace.base.messages import Failed, Finished, Outcome, Place, Skipped
 from headrace.base.randomness import SampleRandomness
+from headrace.sources.chunks import JoinedChunk, ObjectChunk
 from headrace.sources.source import Chunk
-from headrace.streams.column_parts import ColumnParts
+from headrace.streams.loop_batches import ColumnParts, text_of
 from headrace.streams.messages import (
     BatchesCut,
     Counted,
@@ -27,12 +28,11 @@ from headrace.streams.messages import (
     WindowRead,
     equal_borders,
 )
-from headrace.streams.reading import WindowReader, WindowRows
+from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import JoinedRows, ObjectRows, own_columns, placed_columns
+from headrace.streams.rows import own_columns, placed_columns
 from headrace.streams.steps import BadRow
-from headrace.streams.text import text_of
-from headrace.streams.tokens import Tokens
+from headrace.streams.window_rows import WindowRows
 from headrace.streams.windows import Share
 
 OnBad: TypeAlias = Callable[[Any, Exception], None]
@@ -125,9 +125,10 @@ class BatchMaker:
         """What is collated: for each batch of `size` rows."""
         packing = self._recipe.packing
         if packing is not None:
-            rows, size = ObjectRows(packing.rows(rows)), -(-size // packing.length)
+            rows, size = ObjectChunk(packing.rows(rows)), -(-size // packing.length)
         if self._is_single:
-            return rows.rows()
+            singles: list[Any] = rows.rows()
+            return singles
         starts = range(0, len(rows), size)
         if self._recipe.as_columns:  # whose types may depend on which rows there are
             return (own_columns(rows.slice(start, min(start + size, len(rows))).columns()) for start in starts)
@@ -171,7 +172,7 @@ class WindowFetcher:
             case CountRows():
                 return self._count(keys)
             case JoinBatch(spans, number):
-                joined = JoinedRows([self._rows(share, start).slice(start, stop) for share, start, stop, _ in spans])
+                joined = JoinedChunk([self._rows(share, start).slice(start, stop) for share, start, stop, _ in spans])
                 return self.maker.cut(joined, len(joined), (spans[0].share.window.epoch, number), self._on_bad)
 
     def _read_on(self, share: Share, part: int, first: int) -> WindowRead:
@@ -242,11 +243,8 @@ class WindowFetcher:
         return plain
 
     def _plain(self, rows: Chunk) -> Chunk:
-        if self._recipe.packing is not None:
-            return rows if isinstance(rows, Tokens) else JoinedRows([rows])
-        if not self._recipe.as_columns:
-            return ObjectRows(rows.rows())
-        return JoinedRows([rows])
+        is_as_wanted = self._recipe.as_columns or self._recipe.packing is not None
+        return rows if is_as_wanted else ObjectChunk(rows.rows())
 
 
 def _identity(share: Share) -> tuple[Any, ...]:

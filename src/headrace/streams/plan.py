@@ -12,9 +12,9 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise, repeat
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,9 @@ import numpy as np
 from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import LOST, Batches, Due, Plan
-from headrace.sources.source import Chunk
 from headrace.streams.audited import row_keys
-from headrace.streams.column_parts import ColumnCutter, ColumnParts
 from headrace.streams.fetch import BatchMaker, StreamJob
+from headrace.streams.loop_batches import ColumnCutter, ColumnParts
 from headrace.streams.messages import (
     BatchesCut,
     Counted,
@@ -37,11 +36,9 @@ from headrace.streams.messages import (
     SendColumns,
     SendRows,
     WindowRead,
-    equal_borders,
 )
+from headrace.streams.open_windows import Borders, DealtWindow, OpenWindow, RestRows, cut_columns
 from headrace.streams.rank_windows import Loading, UnknownCountError
-from headrace.streams.rows import JoinedRows
-from headrace.streams.text import Text
 from headrace.streams.windows import EmptyWindows, Share
 
 _ROWS_AT_ONCE = 4096  # that a worker makes batches of before it sends them
@@ -54,73 +51,6 @@ _DEALT_BYTES = 1 << 20  # of a compressed file: of smaller ones, each worker rea
 _READS_AHEAD = 2  # of a window that takes long
 _PARTS_AHEAD = 8  # of a window of any length, that the loop has not got yet; if they have
 _ROWS_AHEAD = 8192  # together: where steps are slow, parts are small
-
-
-@dataclass(eq=False)
-class OpenWindow:
-    """A window that is being read or cut.
-
-    Attributes:
-        index: its number among those of this rank.
-        worker: who reads it.
-        first: the row that it begins with; the ones before were given before.
-        n_rows: how many rows are known to be there.
-        n_cut: up to which row they have been asked for.
-        is_read: whether there will be no more.
-        is_told: whether the source has told the number of rows.
-        texts: rows that are here already, as text: up to `n_rows`, from `first_text` on.
-        n_reads: how often the worker has read on, and `n_reading` how often it was asked to, and has not answered yet.
-        n_asked: how many tasks about its rows are in flight.
-        dealt: what it is a part of, if it is one; `base` how many rows come before it there, which is known when
-            the part `before` is read; -1 until then.
-        batch: the number of the batch that its first row belongs to: what is bad in the window is told with that.
-        part_ends: up to which row each of the parts goes that the loop has not got yet.
-    """
-
-    share: Share
-    index: int
-    worker: int
-    first: int = 0
-    n_rows: int = 0
-    n_cut: int = 0
-    is_read: bool = False
-    is_told: bool = False
-    texts: list[Any] = field(default_factory=list)
-    first_text: int = 0
-    n_reads: int = 0
-    n_reading: int = 0
-    n_asked: int = 0
-    part_ends: deque[int] = field(default_factory=deque)
-    dealt: DealtWindow | None = None
-    base: int = 0
-    before: OpenWindow | None = None
-    batch: int = -1
-    bad: tuple[BadSample, ...] = ()
-    error: BaseException | None = None
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it may have more rows than are to be held at a time."""
-        return any(block.stop is None for block in self.share.window.blocks) and not self.share.window.is_shuffled
-
-
-@dataclass(eq=False)
-class DealtWindow:
-    """A window whose file cannot be split: stretches of it are read by all workers.
-
-    Attributes:
-        number: of the stretch that is opened next, and `base` how many rows come before the first one that is.
-        first: the row that it begins with.
-        latest: the stretch that was opened last.
-    """
-
-    share: Share
-    index: int
-    first: int
-    number: int
-    base: int
-    latest: OpenWindow | None = None
-    has_ended: bool = False
 
 
 class StreamPlan(Plan):
@@ -136,7 +66,7 @@ class StreamPlan(Plan):
         known_rows: tells how many rows a window will have, if that is known: then batches are asked for without waiting
             until it is read.
         note_rows: hears how many rows a window has.
-        locate: the position of a place.
+        locate: the position of a place, and of the stretch that it lies in.
     """
 
     survives_errors = False
@@ -147,15 +77,16 @@ class StreamPlan(Plan):
         shares: Any,
         loading: Loading,
         epoch: int,
-        start: Mapping[str, Any] | None = None,
+        start: Mapping[str, Any],
         *,
         size: int,
-        batches: int = 0,
-        known_rows: Callable[[Share], int | None] | None = None,
-        note_rows: Callable[[Share, int], None] | None = None,
-        locate: Callable[[Any, Any], dict[str, Any]] | None = None,
+        batches: int,
+        known_rows: Callable[[Share], int | None] | None,
+        note_rows: Callable[[Share, int], None],
+        locate: Callable[[Any, Any], dict[str, Any]],
     ) -> None:
         super().__init__(epoch, start, batches=batches)
+        self.latest = batches - 1
         packing = loading.recipe.packing
         self._row_length = 1 if packing is None else packing.length
         self._drops_rest = packing is not None and packing.drops_rest
@@ -192,14 +123,6 @@ class StreamPlan(Plan):
         self._maker = reader.open(workplace).maker
         if reader.cuts_later:
             self._cutter = ColumnCutter(self._n_samples, self._maker.collate_columns)
-
-    @property
-    def latest(self) -> int:
-        return self.batches - 1
-
-    @latest.setter
-    def latest(self, number: int) -> None:
-        pass
 
     # What to ask for
 
@@ -291,16 +214,9 @@ class StreamPlan(Plan):
     def _read_on(self, window: OpenWindow) -> Task:
         window.n_reading += 1
         self._n_questions += 1
-        return self._task(
-            -1 - self._n_questions,
-            ReadOn(window.share, window.n_reads, window.n_cut if window.base >= 0 else 0),
-            window,
-        )
-
-    def _task(self, number: int, keys: Any, window: OpenWindow, bad: tuple[BadSample, ...] = ()) -> Task:
-        self._asked[number] = window, bad
-        window.n_asked += number >= 0
-        return Task(number, keys, window.worker)
+        number = -1 - self._n_questions
+        self._asked[number] = window, ()
+        return Task(number, ReadOn(window.share, window.n_reads, window.n_cut), window.worker)
 
     def _count_rows(self, requests: Sequence[CountRows]) -> list[Counted]:
         """Have the workers count rows, while the windows that are open are read, too.
@@ -340,30 +256,25 @@ class StreamPlan(Plan):
         self._cut_windows()
 
     def _note_rows_of(self, window: OpenWindow, read: WindowRead) -> None:
-        if read.text is not None and read.n_rows > window.n_rows:
-            text = read.text if read.start >= window.n_rows else read.text.without(window.n_rows - read.start)
-            if not window.texts:
-                window.first_text = max(window.n_rows, read.start)
-            window.texts += text.chunks
-        elif read.n_rows > window.n_rows and window.texts:
-            self._cut(window, is_whole=True)  # what comes is in the worker
         if read.n_rows > window.n_rows:
+            if read.text is not None:
+                window.text.add(read.text, read.start, window.n_rows)
+            elif window.text:
+                self._cut(window, is_whole=True)  # what comes is in the worker
+            window.n_rows = read.n_rows
             window.part_ends.append(read.n_rows)
-        window.n_rows = max(window.n_rows, read.n_rows)
         if read.is_read and not window.is_read:
             window.is_read = True
             self._windows_ended = self._windows_ended or read.is_last
             if window.dealt is not None:
                 window.dealt.has_ended |= read.ends
-            elif self._note_rows is not None:
+            else:
                 self._note_rows(window.share, read.n_rows)
 
     def _cut_windows(self) -> None:
         """Ask for the batches of all rows whose place in the order is known now."""
         for window in self._open:
-            if window.before is not None:  # which is read, and cut
-                window.base, window.before = window.before.base + window.before.n_rows, None
-                window.n_cut = max(0, window.first - window.base)
+            window.find_base()
             if window.batch < 0:
                 window.batch = self._borders.n_batches
             self._carried += tuple(replace(one, batch=window.batch) for one in window.bad)
@@ -378,46 +289,32 @@ class StreamPlan(Plan):
         self._close_windows()
 
     def _close_windows(self) -> None:
-        while self._open:
-            window = self._open[0]
-            is_cut = window.is_read and window.n_cut >= window.n_rows
-            if not is_cut or window.n_reading or window.n_asked or window.error is not None:
-                return
-            self._open.popleft()
+        while self._open and self._open[0].is_done:
+            window = self._open.popleft()
             if window.n_rows or not window.share.window.stretch:
                 self._windows_ended |= self._empty.are_all(window.n_rows)
 
     def _cut(self, window: OpenWindow, *, is_whole: bool) -> None:
         """Ask for all whole batches of the rows that are there; and if `is_whole`, for the rest of them."""
         if window.n_rows <= window.n_cut:
-            window.texts.clear()
+            window.text.forget(window.n_rows)
             return
         if self._cutter is not None:
             requests: Sequence[Any] = cut_columns(window.share, window.n_cut, window.n_rows, self._at_once(window))
             window.n_cut = window.n_rows
         else:
-            at_once = window.n_rows if window.texts else self._at_once(window)
+            at_once = window.n_rows if window.text else self._at_once(window)
             requests, window.n_cut = self._borders.cut(
                 window.share, window.n_cut, window.n_rows, at_once, is_whole=is_whole, is_last=window.is_read
             )
         for request in requests:
-            if window.texts:
-                self._answer(window, request)
-            else:
-                self._n_tasks += 1
-                bad, self._carried = self._carried, ()
-                self._asks.append(self._task(self._n_tasks - 1, request, window, bad))
-        while window.texts and window.first_text + len(window.texts[0]) <= window.n_cut:
-            window.first_text += len(window.texts.pop(0))
-
-    def _answer(self, window: OpenWindow, request: CutBatches | SendRows) -> None:
-        """Do what a worker would do with rows that are here already; in the order of what is asked of workers."""
-        self._n_tasks += 1
-        number, (bad, self._carried) = self._n_tasks - 1, (self._carried, ())
-        self._asked[number] = window, bad
-        window.n_asked += 1
-        rows = Text(window.texts).answer(request, window.first_text)
-        self._asks.append((Task(number, request, window.worker), Finished(number, rows)))
+            number, self._n_tasks = self._n_tasks, self._n_tasks + 1
+            self._asked[number], self._carried = (window, self._carried), ()
+            window.n_asked += 1
+            task = Task(number, request, window.worker)
+            # What is here already is answered as a worker would, in the order of what is asked of workers.
+            self._asks.append((task, Finished(number, window.text.answer(request))) if window.text else task)
+        window.text.forget(window.n_cut)
 
     def _at_once(self, window: OpenWindow) -> int:
         """How many rows, or tokens, are answered at a time."""
@@ -524,6 +421,7 @@ class StreamPlan(Plan):
 
     def give(self, marks: Iterator[Any], n: int) -> int:
         self.batches += n
+        self.latest += n
         for self._mark in islice(marks, n):
             pass
         return n * self._n_samples if self._mark[1] else (n - 1) * self._n_samples + self._n_last
@@ -531,17 +429,21 @@ class StreamPlan(Plan):
     def keys(self, mark: Any) -> Any:
         if type(mark) is Task:
             return None
-        _, end, request, base = mark
-        end -= base
-        spans = request if isinstance(request[0], RowSpan) else (RowSpan(request.share, end - self._size, end, base),)
-        return np.concatenate([row_keys(span, self._loading) for span in spans])
+        return np.concatenate([row_keys(span, self._loading) for span in self._spans_of(mark)])
+
+    def _spans_of(self, mark: Any) -> Sequence[RowSpan]:
+        """The rows of the batch before a mark."""
+        _, end, made_of, base = mark
+        if isinstance(made_of, CutBatches):
+            return (RowSpan(made_of.share, end - base - self._size, end - base, base),)
+        spans: Sequence[RowSpan] = made_of
+        return spans
 
     def position(self) -> dict[str, Any]:
         if self._mark is None:
-            return {} if self._locate is None else self._locate(self.start.get("place"), self.start.get("stretch"))
-        request = self._mark[2][-1] if isinstance(self._mark[2][0], RowSpan) else self._mark[2]
-        number, base = request.share.window.stretch, self._mark[3]
-        return {} if self._locate is None else self._locate(self._mark[:2], [number, base] if number else None)
+            return self._locate(self.start.get("place"), self.start.get("stretch"))
+        number, base = self._spans_of(self._mark)[-1].share.window.stretch, self._mark[3]
+        return self._locate(self._mark[:2], [number, base] if number else None)
 
     def describe(self, task: Task) -> tuple[Any, ...]:
         request: Any = task.keys
@@ -563,83 +465,6 @@ class StreamPlan(Plan):
         self._open.clear()
         self._rest.take()
         self._untold = self._carried = ()
-
-
-class RestRows:
-    """Rows that are left over of windows, and are joined with those of the next one."""
-
-    def __init__(self) -> None:
-        self._rest: list[tuple[RowSpan, Chunk | None]] = []
-
-    def __len__(self) -> int:
-        return sum(span.stop - span.start for span, _ in self._rest)
-
-    def add(self, span: RowSpan, rows: Chunk | None) -> None:
-        """Some more; None if they are not here."""
-        self._rest.append((span, rows))
-
-    def take(self) -> tuple[tuple[RowSpan, ...], Chunk | None]:
-        """Which ones there are, and the rows, if all of them are here. Nothing is left then."""
-        rest, self._rest = self._rest, []
-        rows = [rows for _, rows in rest if rows is not None]
-        return tuple(span for span, _ in rest), JoinedRows(rows) if len(rows) == len(rest) else None
-
-    def shorten(self, surplus: int) -> None:
-        """Leave the last ones out."""
-        while surplus:
-            (share, start, stop, base), rows = self._rest.pop()
-            kept = max(0, stop - start - surplus)
-            if kept:
-                self.add(RowSpan(share, start, start + kept, base), None if rows is None else rows.slice(0, kept))
-            surplus -= stop - start - kept
-
-
-class Borders:
-    """Where batches end, in rows that come one after the other.
-
-    Args:
-        size: rows in a batch.
-        n_batches: how many come before the first row.
-    """
-
-    def __init__(self, size: int, n_batches: int) -> None:
-        self._size = size
-        self.n_batches = n_batches  # that are whole
-        self._rest = 0  # rows that are left over of all windows before
-
-    def cut(
-        self, share: Share, first: int, n_rows: int, at_once: int, *, is_whole: bool, is_last: bool
-    ) -> tuple[list[CutBatches | SendRows], int]:
-        """What to ask for of the rows from `first` on, of `n_rows`, and up to which row that goes.
-
-        That is the rows that complete the batch before; all whole batches, of about `at_once` rows at a time; and what
-        is left over, if no more follow from the same place (`is_whole`). Of the last of a window, `is_last` says so.
-        """
-        size = self._size
-        head = min(first + -self._rest % size, n_rows)
-        if not is_whole and head - first < -self._rest % size:
-            return [], first  # the batch before cannot be completed yet
-        tail = n_rows - (n_rows - head) % size
-        requests: list[CutBatches | SendRows] = []
-        if head > first:
-            requests.append(SendRows(share, first, head))
-        number = self.n_batches + (self._rest + head - first) // size
-        step = max(1, at_once // size) * size
-        for start in range(head, tail, step):
-            requests.append(CutBatches(share, start, min(start + step, tail), size, number))
-            number += step // size
-        stop = n_rows if is_whole else tail
-        if is_whole:
-            requests.append(SendRows(share, tail, n_rows, is_last=is_last))
-        whole, self._rest = divmod(self._rest + stop - first, size)
-        self.n_batches += whole
-        return requests, stop
-
-
-def cut_columns(share: Share, first: int, n_rows: int, at_once: int) -> list[SendColumns]:
-    """Equal parts of rows, whose batches are cut later."""
-    borders = [first, n_rows] if share.window.is_given_whole else equal_borders(first, n_rows, at_once)
-    return [SendColumns(share, start, stop, at_once, stop == n_rows) for start, stop in pairwise(borders)]
 
 
 def _weakly(plan: StreamPlan) -> Callable[[Sequence[CountRows]], list[Counted]]:

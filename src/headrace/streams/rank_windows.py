@@ -8,12 +8,11 @@ from itertools import count, islice
 
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
-from headrace.streams.even import OnDropped, drop_surplus, fill_up
-from headrace.streams.iterables import Dispatcher, IterableSource
 from headrace.streams.messages import Counted, CountRows
-from headrace.streams.rank_split import Deal, Item, Pool
+from headrace.streams.rank_split import Deal, Item, OnDropped, Pool, drop_surplus, fill_up
 from headrace.streams.reading import count_in
 from headrace.streams.recipe import Ask, Recipe
+from headrace.streams.user_sources import Dispatcher, IterableSource
 from headrace.streams.windows import EpochWindows, Share
 
 

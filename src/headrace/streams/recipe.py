@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from headrace.base.generators import derive_key
 from headrace.sources.source import Chunk
-from headrace.streams.limits import Cuts, Limit
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.steps import MapBatches, Step
 from headrace.streams.tokens import Packing
-from headrace.streams.windows import Blocks, EpochWindows, ListedBlocks, Share, Shuffle, Window, WindowPlan
+from headrace.streams.windows import Blocks, EpochWindows, Limit, ListedBlocks, Share, Shuffle, Window, WindowPlan
 
 if TYPE_CHECKING:
     from headrace.streams.counts import RowCounts
@@ -106,15 +105,11 @@ class Recipe:
             raise TypeError("This stream has no end.")
         return windows
 
-    def windows(self, plan: EpochWindows) -> dict[int, Cuts]:
-        """The numbers of the windows of a plan, which come with what is cut off them."""
-        return dict.fromkeys(range(plan.n_windows or 0), ())
-
-    def read(self, window: Window, cuts: Cuts = ()) -> Chunk:
+    def read(self, window: Window) -> Chunk:
         """The rows of a window of a plan."""
         from headrace.streams.reading import WindowReader
 
-        return WindowReader(self).rows(Share(window._replace(cuts=(*window.cuts, *cuts)))).whole()
+        return WindowReader(self).rows(Share(window)).whole()
 
     def stretch(self, window: Window, number: int) -> Window | None:
         """A part of a window whose file cannot be split: where it begins is a matter of bytes; None if it has none.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from headrace.sources.chunks import ColumnChunk, ObjectChunk
 from headrace.sources.source import Chunk
-from headrace.streams.rows import ArrayRows, ObjectRows, own_columns
+from headrace.streams.rows import own_columns
 
 OnBadRow: TypeAlias = Callable[[int, Any, Exception], None]
 """Hears of a row at which a step raised, and of its number; what it does not raise itself is left out."""
@@ -52,7 +53,7 @@ class Map:
     is_by_row = True
 
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
-        return ObjectRows(_each(self.fn, rows.rows(), on_bad)[1])
+        return ObjectChunk(_each(self.fn, rows.rows(), on_bad)[1])
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Filter:
     is_by_row = True
 
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
-        return ObjectRows(list(compress(*_each(self.fn, rows.rows(), on_bad))))
+        return ObjectChunk(list(compress(*_each(self.fn, rows.rows(), on_bad))))
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class FlatMap:
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
         # A generator raises while it is gone through, so that is done here, row by row.
         _, made = _each(lambda row: list(self.fn(row)), rows.rows(), on_bad)
-        return ObjectRows(list(chain.from_iterable(made)))
+        return ObjectChunk(list(chain.from_iterable(made)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class MapBatches:
                 parts.append(_checked_columns(self.fn(batch)))
             except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
                 on_bad(start, batch, error)
-        return ArrayRows.joined(parts)
+        return ColumnChunk.joined(parts)
 
 
 def _checked_columns(made: Any) -> Mapping[str, Any]:

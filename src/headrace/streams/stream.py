@@ -11,17 +11,17 @@ from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
 from headrace.order.shard import Shard, resolve_shard
+from headrace.sources.chunks import ObjectChunk
+from headrace.sources.source import Chunk
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
-from headrace.streams.iterables import IterableSource, Sharing
-from headrace.streams.limits import Limit
-from headrace.streams.own_source import OwnSource
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
-from headrace.streams.tokens import Packing, Tokens
-from headrace.streams.windows import EmptyWindows, Share, Shuffle
+from headrace.streams.tokens import Packing
+from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
+from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
 
@@ -260,7 +260,8 @@ class Stream(IterableDataset[Any]):
         randomness = SampleRandomness(0, repeats=False) if shard.world > 1 else None
         reader = WindowReader(self.recipe, randomness)
         shares = RankWindows(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
-        packing, rest, empty = self.recipe.packing, Tokens([]), EmptyWindows(shares.most_empty)
+        packing, empty = self.recipe.packing, EmptyWindows(shares.most_empty)
+        rest: Chunk = ObjectChunk([])
         for share in shares:
             read = reader.rows(share)
             while not read.is_read:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.sources.chunks import JoinedChunk, ObjectChunk
 from headrace.sources.source import Chunk
-from headrace.streams.rows import JoinedRows
 
 
 @dataclass(frozen=True)
@@ -32,42 +32,23 @@ class Packing:
         sequence = _sequence(tokens)
         return [sequence[start : start + self.length] for start in range(0, len(sequence), self.length)]
 
-    def split(self, rest: Tokens, tokens: Chunk) -> tuple[list[Any], Tokens]:
+    def split(self, rest: Chunk, tokens: Chunk) -> tuple[list[Any], Chunk]:
         """The whole rows of what was left over and of more tokens, and what is left over now."""
-        both = _sequence(JoinedRows([rest, tokens]))
+        both = _sequence(JoinedChunk([rest, tokens]))
         end = len(both) - len(both) % self.length
-        return self.rows(Tokens(both[:end])), Tokens(both[end:])
+        return self.rows(ObjectChunk(both[:end])), ObjectChunk(both[end:])
 
 
-class Tokens:
-    """Tokens one after the other, as a list or an array."""
+def join_tokens(sequences: Sequence[Any]) -> ObjectChunk:
+    """The tokens of all sequences, one after the other; as an array, if all of them are arrays.
 
-    def __init__(self, tokens: Any) -> None:
-        self._tokens = tokens
-
-    @classmethod
-    def of(cls, sequences: Sequence[Any]) -> Tokens:
-        """The tokens of all sequences; an array, if all of them are.
-
-        Raises:
-            TypeError: one of them is no sequence.
-        """
-        if sequences and all(isinstance(one, np.ndarray) and one.ndim == 1 for one in sequences):
-            return cls(np.concatenate(sequences))
-        _refuse_others(sequences)
-        return cls(list(chain.from_iterable(sequences)))
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def slice(self, start: int, stop: int) -> Tokens:
-        return Tokens(self._tokens[start:stop])
-
-    def rows(self) -> Any:
-        return self._tokens
-
-    def columns(self) -> dict[str, Any]:
-        return {"value": self._tokens}
+    Raises:
+        TypeError: one of them is no sequence.
+    """
+    if sequences and all(isinstance(one, np.ndarray) and one.ndim == 1 for one in sequences):
+        return ObjectChunk(np.concatenate(sequences))
+    _refuse_others(sequences)
+    return ObjectChunk(list(chain.from_iterable(sequences)))
 
 
 def _refuse_others(rows: Sequence[Any]) -> None:
@@ -89,5 +70,5 @@ def _can_be_iterated(row: Any) -> bool:
 
 def _sequence(tokens: Chunk) -> Any:
     """All tokens as one list or array."""
-    chunks = tokens.chunks if isinstance(tokens, JoinedRows) else [tokens]
-    return chunks[0].rows() if len(chunks) == 1 else Tokens.of([chunk.rows() for chunk in chunks]).rows()
+    parts = tokens.parts()
+    return parts[0].rows() if len(parts) == 1 else join_tokens([part.rows() for part in parts]).rows()

@@ -1,11 +1,11 @@
-"""The windows of an epoch: which blocks are read together, and in which order."""
+"""The windows of an epoch: which blocks are read together, in which order, and what `take` and `skip` leave of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,73 @@ from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
 from headrace.order.permutation import Permutation
 from headrace.sources.source import Block
-from headrace.streams.limits import CountRows, Cuts, Limit, cut_windows
+
+_MOST_NAMED = 3  # blocks
+_MOST_GIVEN_WHOLE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Leaves out the first `skip` rows, and all after the next `take`.
+
+    Attributes:
+        stage: how many steps have been done to the rows before they are counted.
+        take: None for all.
+    """
+
+    stage: int
+    skip: int
+    take: int | None
+
+
+class Cut(NamedTuple):
+    """Of a window, only the rows [start, stop) are left, after so many steps."""
+
+    stage: int
+    start: int
+    stop: int
+
+
+Cuts: TypeAlias = tuple[Cut, ...]
+Counting: TypeAlias = Callable[[int, int, Cuts], int]
+"""The number of rows of a window, after so many steps, with these cuts."""
+
+
+class PastTheEndError(Exception):
+    """There is no such window: the data had ended before."""
+
+
+def cut_windows(limits: tuple[Limit, ...], windows: Iterable[int], count_rows: Counting) -> Iterator[tuple[int, Cuts]]:
+    """The windows that have rows left, in their order, and their cuts.
+
+    Counts only as far as it must, and only when asked: `take(100)` reads the first window, and not the last.
+    """
+    left: Iterator[tuple[int, Cuts]] = ((number, ()) for number in windows)
+    for limit in limits:
+        left = _cut(limit, left, count_rows)
+    return left
+
+
+def _cut(limit: Limit, windows: Iterator[tuple[int, Cuts]], count_rows: Counting) -> Iterator[tuple[int, Cuts]]:
+    end = None if limit.take is None else limit.skip + limit.take
+    if end == limit.skip:
+        return
+    first = 0  # row of the window at hand
+    for number, cuts in windows:
+        if end is None and first >= limit.skip:
+            yield number, cuts  # all of the rest; nobody need count it
+            continue
+        try:
+            n_rows = count_rows(number, limit.stage, cuts)
+        except PastTheEndError:
+            return
+        start, stop = max(0, limit.skip - first), n_rows if end is None else min(n_rows, end - first)
+        if start < stop:
+            is_whole = (start, stop) == (0, n_rows)
+            yield number, cuts if is_whole else (*cuts, Cut(limit.stage, start, stop))
+        first += n_rows
+        if end is not None and first >= end:
+            return
 
 
 @dataclass(frozen=True)
@@ -59,7 +125,7 @@ class Window(NamedTuple):
 
     def where(self) -> str:
         """What is read, for people."""
-        named = ", ".join(map(describe_block, self.blocks[:_MOST_NAMED]))
+        named = ", ".join(block.where() for block in self.blocks[:_MOST_NAMED])
         more = len(self.blocks) - _MOST_NAMED
         return f"{named} and {more} blocks more" if more > 0 else named
 
@@ -79,16 +145,6 @@ class Share(NamedTuple):
     skip: int = 0
     most: int | None = None
     is_again: bool = False
-
-
-def describe_block(block: Block) -> str:
-    """Which file, and which part of it, for people."""
-    if isinstance(block.start, int) and isinstance(block.stop, int):
-        length = block.stop - block.start
-        unit = "bytes" if length == block.n_bytes else "rows" if length == block.rows else None
-        if unit is not None and length:
-            return f"{block.path}, {unit} {block.start} to {block.stop}"
-    return block.path
 
 
 class Blocks(Protocol):
@@ -191,7 +247,7 @@ class EpochWindows:
         count_rows: is asked no more than it must.
     """
 
-    def __init__(self, plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRows) -> None:
+    def __init__(self, plan: WindowPlan, limits: tuple[Limit, ...], count_rows: Counting) -> None:
         self._plan = plan
         self._is_limited = bool(limits)
         self._left = _find_left(plan, limits, count_rows)
@@ -236,7 +292,7 @@ class EpochWindows:
                 return
 
 
-def _find_left(plan: WindowPlan, limits: tuple[Limit, ...], count_rows: CountRows) -> Iterator[tuple[int, Cuts]]:
+def _find_left(plan: WindowPlan, limits: tuple[Limit, ...], count_rows: Counting) -> Iterator[tuple[int, Cuts]]:
     for numbers in plan.rounds():
         is_empty = True
         for found in cut_windows(limits, numbers, count_rows):
@@ -266,7 +322,3 @@ class EmptyWindows:
         self._n += 1
         most = self._most()
         return most is not None and self._n >= most
-
-
-_MOST_NAMED = 3  # blocks
-_MOST_GIVEN_WHOLE = 256 << 20
