@@ -6,6 +6,7 @@ ARGS ?=
 
 VENV := .venv
 BARE := .venv-bare
+TRAINERS := .venv-integrations
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt -e
 
 define CHECK_PYTHON
@@ -15,7 +16,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-bare test-pythons hunt lint types format bench soak docs clean
+.PHONY: help demo test pytest test-ray test-bare test-integrations test-pythons hunt lint types format bench chaos docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,18 +24,26 @@ help: ## Show this list
 demo: $(VENV)/.installed-demo ## Train a small model on text, kill a worker, resume; writes demo-output/
 	$(VENV)/bin/headrace demo $(ARGS)
 
-test: lint types pytest test-bare ## Run everything CI runs: lint, types, all tests, with and without torch
+test: lint types pytest test-ray test-bare ## Run everything CI runs: lint, types, all tests, with and without torch
 
 pytest: $(VENV)/.installed-dev ## Run the tests with torch and JAX installed
-	$(VENV)/bin/python -m pytest -n 4 $(ARGS)
+	$(VENV)/bin/python -m pytest -n 4 --ignore=tests/ray $(ARGS)
+
+# One cluster of three small nodes serves all of these tests, so they run in one process.
+test-ray: $(VENV)/.installed-dev ## Run the tests of workers on a Ray cluster, which is started for them
+	$(VENV)/bin/python -m pytest tests/ray -n 0 $(ARGS)
 
 # Orders, and what becomes of workers that fail, are the same with and without torch: tested once.
 test-bare: $(BARE)/.installed ## Run the tests with neither torch nor JAX
-	$(BARE)/bin/python -m pytest -n 4 --ignore=tests/order --ignore=tests/failures $(ARGS)
+	$(BARE)/bin/python -m pytest -n 4 --ignore=tests/order --ignore=tests/failures --ignore=tests/ray $(ARGS)
 
 test-pythons: ## Run the torch-free tests on every CPython >= 3.10 of this machine
 	$(CHECK_PYTHON)
 	$(PYTHON) tools/test_pythons.py $(ARGS)
+
+# Trainers pin what they need: they have an environment of their own.
+test-integrations: $(TRAINERS)/.installed ## Run the tests with real trainers: Lightning, Accelerate
+	$(TRAINERS)/bin/python -m pytest tests/integrations -n 4 $(ARGS)
 
 hunt: $(VENV)/.installed-dev ## Run the property tests with new random examples
 	HEADRACE_EXAMPLES=hunt $(VENV)/bin/python -m pytest -n 4 -m hypothesis $(ARGS)
@@ -53,8 +62,8 @@ format: $(VENV)/.installed-dev ## Fix what ruff can fix, and format
 bench: $(VENV)/.installed-dev ## Run the benchmarks
 	$(VENV)/bin/python -m benchmarks $(ARGS)
 
-soak: $(VENV)/.installed-dev ## Load random configurations for ten minutes, with workers killed, and compare all batches
-	$(VENV)/bin/python tools/soak.py $(ARGS)
+chaos: $(VENV)/.installed-dev ## Disturb, stop, resume and mislead random loaders for ten minutes, and compare all batches
+	$(VENV)/bin/python -m tools.chaos $(ARGS)
 
 docs: $(VENV)/.installed-dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
@@ -64,7 +73,7 @@ clean: ## Remove environments, caches and build output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than what it was installed from; a failed installation leaves none.
-$(VENV)/bin/python $(BARE)/bin/python:
+$(VENV)/bin/python $(BARE)/bin/python $(TRAINERS)/bin/python:
 	$(CHECK_PYTHON)
 	@echo "Creating $(@:/bin/python=)"
 	@$(PYTHON) -m venv $(@:/bin/python=)
@@ -82,4 +91,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(BARE)/.installed: pyproject.toml constraints.txt | $(BARE)/bin/python
 	@echo "Installing headrace without torch and JAX into $(BARE)"
 	@$(BARE)/bin/python $(PIP_INSTALL) '.[test]'
+	@touch $@
+
+$(TRAINERS)/.installed: pyproject.toml constraints.txt tests/integrations/constraints.txt | $(TRAINERS)/bin/python
+	@echo "Installing headrace and the trainers into $(TRAINERS)"
+	@$(TRAINERS)/bin/python $(PIP_INSTALL) '.[torch,test]'
+	@$(TRAINERS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r tests/integrations/constraints.txt
 	@touch $@

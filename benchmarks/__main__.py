@@ -16,6 +16,7 @@ NAMES = (
     "pad_collate",
     "large_batches",
     "small_fields",
+    "registered_types",
     "in_memory_workers",
     "strings",
     "jpeg",
@@ -31,6 +32,8 @@ NAMES = (
     "streams_resume",
     "multi_stream",
     "spans",
+    "ray_workers",
+    "ray_growth",
 )
 
 

@@ -33,7 +33,7 @@ def main():
             print(batch)
 
     print("Read once, transformed by two workers, shuffled:")
-    stream = Stream.from_iterable(dataset, shard="dispatch", block_rows=4).shuffle(2).map(squared)
+    stream = Stream.from_iterable(dataset, shard="dispatch", block_rows=4).shuffle(blocks=2).map(squared)
     with DataLoader(stream, batch_size=None, num_workers=2, seed=1) as loader:
         print(sorted(loader) == [squared(n) for n in range(16)])
 

@@ -14,7 +14,8 @@ def write_books(folder):
 
 def make_loader(folder, **options):
     novels, poems, letters = (
-        read_text(Path(folder, f"{name}.txt"), block_bytes=2000).shuffle(4) for name in ("novels", "poems", "letters")
+        read_text(Path(folder, f"{name}.txt"), block_bytes=2000).shuffle(blocks=4)
+        for name in ("novels", "poems", "letters")
     )
     # Letters come in after 2,000 lines. Streams that have ended start again, until each has ended once.
     weights = [(0, [3, 1, 0]), (2000, [3, 1, 1])]

@@ -27,14 +27,14 @@ def text_of(batch):
 
 def make_loader(folder, **options):
     # Blocks are this small for the sake of the example; by default they are of megabytes.
-    stream = read_text(folder, block_bytes=64).shuffle(window=8).map(tokens)
+    stream = read_text(folder, block_bytes=64).shuffle(blocks=8).map(tokens)
     return DataLoader(stream, batch_size=8, seed=3, collate_fn=pad_collate(), **options)
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         write_books(folder)
-        print(read_text(folder, block_bytes=64).shuffle(window=8).explain(workers=2))
+        print(read_text(folder, block_bytes=64).shuffle(blocks=8).explain(workers=2))
         alone = [text_of(batch) for batch in make_loader(folder)]
         print("The first batch:", ", ".join(alone[0]))
         print("Lines:", len({line for batch in alone for line in batch}))

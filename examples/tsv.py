@@ -26,16 +26,16 @@ def main():
         for batch, _ in zip(DataLoader(table, batch_size=3), range(2), strict=False):
             print(batch["id"], batch["text"], batch["label"])
 
-        shuffled = DataLoader(table.shuffle(window=4), batch_size=100, seed=1)
+        shuffled = DataLoader(table.shuffle(blocks=4), batch_size=100, seed=1)
         epochs = [[key for batch in shuffled for key in batch["id"].tolist()] for _ in range(2)]
         print("Shuffled, every row once in each epoch:", [sorted(ids) == list(range(N_ROWS)) for ids in epochs])
         print("Another order in each:", epochs[0] != epochs[1])
 
-        stopped = DataLoader(table.shuffle(window=4), batch_size=100, seed=1)
+        stopped = DataLoader(table.shuffle(blocks=4), batch_size=100, seed=1)
         batches = iter(stopped)
         for _ in range(30):
             next(batches)
-        with DataLoader(table.shuffle(window=4), batch_size=50, seed=1, num_workers=2) as resumed:
+        with DataLoader(table.shuffle(blocks=4), batch_size=50, seed=1, num_workers=2) as resumed:
             resumed.load_state_dict(stopped.state_dict())
             rest = [key for batch in resumed for key in batch["id"].tolist()]
         print("Gone on after 30 batches, with two workers and another batch size:", rest == epochs[0][3000:])

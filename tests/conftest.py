@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from headrace.base.endings import await_dropped
+
 # A change is judged by the same examples each time; `make hunt` looks for further ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("hunt", derandomize=False, deadline=None, print_blob=True)
@@ -82,6 +84,7 @@ def nothing_left_behind() -> Iterator[None]:
     descriptors, segments, threads = _open_descriptors(), _shared_segments(), set(threading.enumerate())
     yield
     gc.collect()
+    await_dropped()
     assert not multiprocessing.active_children()
     _await_feeders()
     assert {thread for thread in threading.enumerate() if thread.is_alive()} <= threads

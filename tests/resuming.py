@@ -45,6 +45,11 @@ def through_json(state: Any) -> Any:
     return json.loads(json.dumps(state))
 
 
+def former(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as former versions saved it: nothing tells if it was altered."""
+    return {name: value for name, value in state.items() if name not in ("kind", "digest")}
+
+
 @contextmanager
 def own_generators(seed: int = 0) -> Iterator[None]:
     """Inside, the global generators start from `seed`; afterwards they are as they were."""
@@ -262,11 +267,17 @@ class Config:
         return DataLoader(Noisy(self.n, self.draw), **arguments)
 
 
-def epochs_of(loader: DataLoader[Any], first: int, end: int) -> Iterator[tuple[int, Any]]:
-    """The batches of some epochs, each with the number of its epoch."""
-    for epoch in range(first, end):
-        for batch in loader:
-            yield epoch, plain(batch)
+def epochs_of(loader: DataLoader[Any], first: int, end: int, *, as_is: bool = False) -> Iterator[tuple[int, Any]]:
+    """The batches of some epochs, each with the number of its epoch; as plain values, unless `as_is`."""
+    epoch = first
+    while epoch < end:
+        batches = iter(loader)
+        for batch in batches:
+            epoch = batches.plan.epoch  # the next one, if a state was taken after the last batch
+            if epoch == end:
+                return
+            yield epoch, batch if as_is else plain(batch)
+        epoch += 1
 
 
 def run(loader: DataLoader[Any], end: int) -> list[tuple[int, Any]]:

@@ -730,8 +730,8 @@ def test_samples_and_tasks_are_counted_for_the_reports():
     class Run:
         samples = n_tasks = 0
 
-        def add_samples(self, n):
-            self.samples += n
+        def count(self, n_batches, n_samples):
+            self.samples += n_samples
 
     run, bads = Run(), (bad(0),)
     lines = [["a", lambda n: Finished(n, "b", bads), lambda n: Skipped(n, bads), "d"]]

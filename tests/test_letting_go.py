@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import DataLoader, Dataset, IterableDataset, MultiStreamDataLoader, Stream
+from headrace.base.endings import await_dropped
 
 ENGINES: dict[str, dict[str, Any]] = {
     "inline": {},
@@ -53,7 +54,9 @@ def iterable_loader(**options: Any) -> tuple[Any, Any]:
 
 def stream_loader(**options: Any) -> tuple[Any, Any]:
     read = Reader()
-    return read, DataLoader(Stream.from_blocks(range(0, 100, 10), read).shuffle(2), batch_size=4, seed=1, **options)
+    return read, DataLoader(
+        Stream.from_blocks(range(0, 100, 10), read).shuffle(blocks=2), batch_size=4, seed=1, **options
+    )
 
 
 def multi_stream_loader(**options: Any) -> tuple[Any, Any]:
@@ -89,4 +92,5 @@ def test_a_loader_that_is_dropped_lets_go(kind, engine, steps):
         pass
     there = weakref.ref(dataset)
     del dataset, loader, batches
+    await_dropped()  # threads let go when they have left their sample
     assert there() is None

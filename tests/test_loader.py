@@ -141,13 +141,13 @@ def test_a_stream_that_breaks_its_promise_is_named_once_it_was_asked():
         assert len(list(loader)) == 4
 
 
-def test_errors_of_a_streams_iter_come_from_iter():
+def test_errors_of_a_streams_iter_come_with_the_first_batch():
     class Broken(IterableDataset):
         def __iter__(self):
             raise OSError("no such file")
 
     with pytest.raises(OSError, match="no such file"):
-        iter(DataLoader(Broken()))
+        next(iter(DataLoader(Broken())))
 
 
 def test_each_iterator_is_an_epoch_of_its_own():
@@ -266,7 +266,11 @@ WRONG = [
     ({"multiprocessing_context": "fork"}, ValueError, "multiprocessing_context can only be used with"),
     ({"multiprocessing_context": "x", "num_workers": 1}, ValueError, "should specify a valid start method in"),
     ({"multiprocessing_context": 5, "num_workers": 1}, TypeError, "should be a valid context object"),
-    ({"engine": "fibres"}, ValueError, "engine must be 'processes', 'threads' or an engine object, got 'fibres'"),
+    (
+        {"engine": "fibres"},
+        ValueError,
+        "engine must be 'processes', 'threads', 'ray' or an engine object, got",
+    ),
     ({"on_error": "ignore"}, ValueError, "on_error must be 'raise' or 'skip', got 'ignore'"),
     ({"max_errors": 1}, ValueError, "max_errors needs on_error='skip'"),
     ({"max_errors": -1, "on_error": "skip"}, ValueError, "max_errors must not be negative, got -1"),
@@ -281,8 +285,12 @@ WRONG = [
     ({"worker_init_fn": 3}, TypeError, "worker_init_fn must be a function of the worker's number, got 3"),
     ({"collate_fn": "pad"}, TypeError, "collate_fn must be a function of a list of samples, got 'pad'"),
     ({"max_errors": "3", "on_error": "skip"}, TypeError, "max_errors option should be an integer, got '3'"),
-    ({"engine": 3}, TypeError, "engine must be 'processes', 'threads' or an engine object, got 3"),
-    ({"engine": HandDrivenEngine}, TypeError, "engine must be 'processes', 'threads' or an engine object, got <class"),
+    ({"engine": 3}, TypeError, "engine must be 'processes', 'threads', 'ray' or an engine object, got 3"),
+    (
+        {"engine": HandDrivenEngine},
+        TypeError,
+        "engine must be 'processes', 'threads', 'ray' or an engine object, got",
+    ),
     (
         {"engine": "threads", "num_workers": 1, "multiprocessing_context": "fork"},
         ValueError,
@@ -320,7 +328,7 @@ def test_shuffle_false_is_fine_for_a_stream():
 
 def test_a_timeout_needs_workers():
     with pytest.raises(AssertionError, match="timeout must be 0 without workers"):
-        iter(DataLoader(range(3), timeout=5))
+        next(iter(DataLoader(range(3), timeout=5)))
 
 
 def test_contexts_by_name_and_by_object():
@@ -574,6 +582,8 @@ def test_a_sampler_is_read_no_further_than_needed(workers, tmp_path):
 
     (tmp_path / "open").touch()
     batches = iter(DataLoader(Gated(tmp_path), sampler=Noting(), prefetch_factor=2, collate_fn=list, **workers))
+    assert len(drawn) == 0
+    batches.begin_now()
     assert len(drawn) == 4
     next(batches)
     assert len(drawn) == 5
@@ -590,7 +600,7 @@ def test_prefetch_factor_decides_how_much_is_in_flight(workers, tmp_path):
 
 def test_prefetch_factor_zero_is_an_error_with_workers(workers):
     with pytest.raises(AssertionError, match="prefetch_factor must be at least 1"):
-        iter(DataLoader(range(3), prefetch_factor=0, **workers))
+        next(iter(DataLoader(range(3), prefetch_factor=0, **workers)))
 
 
 def test_streams_with_workers_come_round_by_round(workers):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from headrace import DataLoader, epochs
 from headrace.base.errors import WorkerError, WorkerTimeoutError
 from headrace.base.messages import Exhausted, Failed, Finished, Pull, Task
 from headrace.deliver.device import Delivery
@@ -16,6 +17,7 @@ from headrace.order.key_plan import KeyPlan
 from headrace.preparing import PreparingEngine
 from headrace.testing import FlakyDataset
 from tests.engines.jobs import Gated, job, processes, run, wait_for
+from tests.needs import needs_torch
 
 KINDS = {
     "threads": lambda **options: ThreadEngine(2, 2, **options),
@@ -230,3 +232,74 @@ def test_an_interrupt_in_the_loop_loses_no_batch(make):
         with pytest.raises(KeyboardInterrupt):
             engine.receive()
         assert engine.receive() == Finished(0, 0)
+
+
+def test_batches_are_prepared_in_order_and_those_that_come_early_wait(tmp_path):
+    """Else all that overtake a slow one would be prepared, and wait on the device."""
+
+    class FirstIsSlow(Gated):
+        def __getitem__(self, index):
+            return super().__getitem__(index) if index == 0 else index
+
+    prepared = []
+    inner = ThreadEngine(2, 8)
+    engine = PreparingEngine(inner, Delivery(lambda batch: prepared.append(batch[0]) or batch[0]), 2, in_order=True)
+    try:
+        engine.start(job(FirstIsSlow(tmp_path)))
+        for number in range(8):
+            engine.submit(Task(number, [number], 0 if number == 0 else 1))
+        wait_for(tmp_path / "begun-0")
+        time.sleep(0.1)
+        assert prepared == []
+        (tmp_path / "open").touch()
+        assert [engine.receive() for _ in range(8)] == [Finished(number, number) for number in range(8)]
+        assert prepared == list(range(8))
+    finally:
+        engine.close()
+
+
+def test_what_is_no_batch_comes_at_once_though_batches_come_in_order(tmp_path):
+    class SlowOrBad(Gated):
+        def __getitem__(self, index):
+            if index == 2:
+                raise ValueError("bad")
+            return super().__getitem__(index) if index == 0 else index
+
+    engine = PreparingEngine(ThreadEngine(2, 8), Delivery(lambda batch: batch[0]), 2, in_order=True)
+    try:
+        engine.start(job(SlowOrBad(tmp_path)))
+        for number in range(4):
+            engine.submit(Task(number, [number], 0 if number == 0 else 1))
+        failed = engine.receive()
+        assert (failed.number, str(failed.error)) == (2, "bad")
+        (tmp_path / "open").touch()
+        assert [engine.receive().number for _ in range(3)] == [0, 1, 3]
+    finally:
+        engine.close()
+
+
+@needs_torch
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_samples_that_were_left_out_are_reported_though_their_batch_cannot_be_prepared(engine, monkeypatch):
+    class Dataset:
+        def __getitem__(self, index):
+            if index == 1:
+                raise KeyError("bad sample")
+            return index
+
+        def __len__(self):
+            return 6
+
+    def pin(batch):
+        if 0 in batch:
+            raise ValueError("cannot be pinned")
+        return batch
+
+    monkeypatch.setattr(epochs, "pin_function", lambda device: pin)
+    options = {"num_workers": 2, "engine": engine, "on_error": "skip", "pin_memory": True}
+    loader = DataLoader(Dataset(), 2, collate_fn=list, **options)
+    batches = iter(loader)
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match="cannot be pinned"):
+        next(batches)
+    assert list(batches) == [[2, 3], [4, 5]]
+    assert [bad.key for bad in loader.errors] == [1]

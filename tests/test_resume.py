@@ -189,6 +189,34 @@ def shuffled(request):
     return make
 
 
+@pytest.mark.parametrize("kind", ["inline", "threads", "fork"])
+@pytest.mark.parametrize(
+    "order", ["shuffled", "with replacement", "weighted", "a subset", "eager", "batches of a sampler"]
+)
+def test_an_epoch_begun_without_a_batch_keeps_its_order(order, kind):
+    """Whatever the generators are by then: the order that it had begun with is in the state."""
+    config = Config(order=order)
+    with own_generators(3), config.loader() as loader:
+        batches = iter(loader)
+        state = through_json(loader.state_dict())
+        rest = [plain(batch) for batch in batches]
+    with own_generators(4), config.loader(Way(kind)) as resumed:
+        resumed.load_state_dict(state)
+        assert [plain(batch) for batch in resumed] == rest
+
+
+@pytest.mark.parametrize("draw", ["rng", "random", "numpy"])
+def test_before_the_first_batch_workers_draw_what_they_would_have_drawn(draw):
+    config = Config(draw=draw)
+    with own_generators(3), config.loader(Way("fork")) as loader:
+        batches = iter(loader)
+        state = through_json(loader.state_dict())
+        rest = [plain(batch) for batch in batches]
+    with own_generators(4), config.loader(Way("fork")) as resumed:
+        resumed.load_state_dict(state)
+        assert [plain(batch) for batch in resumed] == rest
+
+
 def test_before_the_first_batch(shuffled):
     want = as_lists(shuffled())
     loader = shuffled()
@@ -205,14 +233,13 @@ def test_after_asking_for_an_iterator_but_for_no_batch(shuffled):
     assert as_lists(iterator) == want
 
 
-def test_at_the_last_batch_nothing_is_left_and_then_comes_the_next_epoch(shuffled):
+def test_after_the_last_batch_comes_the_next_epoch(shuffled):
     straight = shuffled()
     epochs = [as_lists(straight) for _ in range(2)]
     first, second = shuffled(), shuffled()
     for _ in first:
         state = first.state_dict()
     second.load_state_dict(through_json(state))
-    assert as_lists(second) == []
     assert as_lists(second) == epochs[1]
 
 
@@ -427,7 +454,7 @@ def test_a_sampler_with_a_state_at_a_last_batch_that_is_not_full():
     for _ in loader:
         state = through_json(loader.state_dict())
     other.load_state_dict(state)
-    assert as_lists(other) == []
+    assert as_lists(other) == [[0, 1], [2]]
 
 
 def test_with_a_seed_a_sampler_that_counts_epochs_itself():
@@ -685,7 +712,7 @@ def test_left_out_samples_are_counted_once(seed):
         return DataLoader(FlakyDataset(range(12), [2, 3, 5]), 2, seed=seed, on_error="skip")
 
     want = as_lists(make())
-    for stop in range(len(want) + 1):
+    for stop in range(len(want)):
         loader, other = make(), make()
         iterator = iter(loader)
         got = [plain(next(iterator)) for _ in range(stop)]
@@ -779,8 +806,8 @@ def test_what_is_no_state_is_refused(value):
 def damaged(state, *, deep=True):
     """The state with each of its entries missing, or of another kind, one at a time; and the entry's name."""
     for name, value in state.items():
-        if name == "shared_seed":
-            continue  # of DataPipes only
+        if name in ("shared_seed", "kind", "digest"):
+            continue  # which states of former versions do not have
         yield name, {other: entry for other, entry in state.items() if other != name}
         if deep:
             yield name, {**state, name: "x"}

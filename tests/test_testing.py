@@ -69,7 +69,7 @@ def test_dying_datasets_end_their_worker(how, told):
 
 
 def test_dying_datasets_keep_their_worker(monkeypatch):
-    monkeypatch.setattr("headrace.engines.timeouts._GRACE_S", 0.1)
+    monkeypatch.setattr("headrace.base.endings._GRACE_S", 0.1)
     iterator = iter(DataLoader(DyingDataset("abc", {1: "stuck"}), num_workers=1, timeout=0.5))
     assert next(iterator) == ["a"]
     with pytest.raises(WorkerTimeoutError):

@@ -192,7 +192,7 @@ def test_auto_is_a_number_and_touches_nothing_here():
 
 def test_auto_takes_what_was_reckoned(monkeypatch):
     monkeypatch.setattr(auto, "estimate_workers", lambda stages, machine: 3)
-    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n: None)
+    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n, engine: None)
     loader = DataLoader(Numbers(), batch_size=4, num_workers="auto", output="numpy")
     assert loader.num_workers == 3
     assert loader.prefetch_factor == 2
@@ -202,7 +202,7 @@ def test_auto_takes_what_was_reckoned(monkeypatch):
 def test_auto_of_slow_samples_takes_all_cores(monkeypatch):
     monkeypatch.setattr(auto, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(auto, "this_machine", lambda: FOUR_CORES)
-    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n: None)
+    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n, engine: None)
 
     class Stuck(Numbers):
         def __getitem__(self, index):
@@ -246,7 +246,7 @@ def test_another_word_than_auto_is_refused():
 @pytest.fixture
 def two_cores(monkeypatch):
     monkeypatch.setattr(tune, "this_machine", lambda: Machine(2, None, None, 8 * GB))
-    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n: None)
+    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda n, engine: None)
 
 
 def test_everybody_is_tried_and_the_line_is_that_of_the_best(two_cores):

@@ -152,7 +152,7 @@ def kinds(folder: Path) -> dict[str, Callable[[int], Any]]:
         "by key, seeded": loader(Rows(), shuffle=True, seed=1),
         "user's iterable": loader(Numbers()),
         "stream, lines of text": loader(read_text(text, block_bytes=1 << 16)),
-        "stream, lines of text, shuffled": loader(read_text(text, block_bytes=1 << 16).shuffle(2), seed=1),
+        "stream, lines of text, shuffled": loader(read_text(text, block_bytes=1 << 16).shuffle(), seed=1),
         "stream, rows with a map": loader(read_text(text, block_bytes=1 << 16).map(len)),
         "stream, blocks": loader(Stream.from_blocks(range(0, N_ROWS, 1000), lambda start: range(start, start + 1000))),
         "multi-stream, steps": lanes(sequences),

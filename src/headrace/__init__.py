@@ -4,7 +4,7 @@ loader.py, multistream/   DataLoader and MultiStreamDataLoader, on loader_base.p
 epochs.py, config.py      start an epoch: what was asked for, its plan, its engine, its flow
 order/, streams/          plans: which samples come next, by key, by seed, from iterables, from windows of streams
 flow.py                   runs a plan on an engine: dispatch, bounds, order, errors, accounts
-engines/                  what runs the tasks: this process, threads, worker processes
+engines/                  what runs the tasks: this process, threads, worker processes, Ray actors
 batch/, data/             samples into batches: datasets, fetching, collating, padding
 sources/                  files, object stores and databases, cut into blocks that can be read alone
 transport/                how batches get from a worker process to the loader: shared memory and messages
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.batch.sequences import Packed, Padded, pack_collate, pad_collate, unpack_sequences
     from headrace.data.dataset import TensorDataset
     from headrace.data.shared_list import SharedList
+    from headrace.engines.ray_options import RayEngine, RayPool
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
     from headrace.inspecting import Inspection, inspect
@@ -110,6 +111,8 @@ _LATE = {
     "Packed": "batch.sequences",
     "Padded": "batch.sequences",
     "RandomSampler": "order.samplers",
+    "RayEngine": "engines.ray_options",
+    "RayPool": "engines.ray_options",
     "Sampler": "order.samplers",
     "SequentialSampler": "order.samplers",
     "SharedList": "data.shared_list",
@@ -180,6 +183,8 @@ __all__ = [
     "Packed",
     "Padded",
     "RandomSampler",
+    "RayEngine",
+    "RayPool",
     "RecordError",
     "RemoteTraceback",
     "RetriesExhaustedError",

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import warn_user
-from headrace.base.optional import loaded
+from headrace.base.optional import is_installed, loaded, missing_extra
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -45,10 +45,12 @@ def _check_integer(name: str, value: Any, advice: str) -> None:
         raise TypeError(f"{name} option should be an integer, got {value!r}. {advice}") from None
 
 
-def check_policies(engine: Any, on_error: Any, max_errors: Any, on_worker_death: Any) -> None:
-    if not (engine in ("processes", "threads") if isinstance(engine, str) else _is_engine(engine)):
+def check_policies(engine: Any, on_error: Any, max_errors: Any, on_worker_death: Any, max_restarts: Any = None) -> None:
+    if not (engine in ("processes", "threads", "ray") if isinstance(engine, str) else _is_engine(engine)):
         kind = ValueError if isinstance(engine, str) else TypeError
-        raise kind(f"engine must be 'processes', 'threads' or an engine object, got {engine!r}.")
+        raise kind(f"engine must be 'processes', 'threads', 'ray' or an engine object, got {engine!r}.")
+    if engine == "ray" and not is_installed("ray"):
+        raise missing_extra("ray", "engine='ray'")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if max_errors is not None and on_error == "raise":
@@ -59,15 +61,25 @@ def check_policies(engine: Any, on_error: Any, max_errors: Any, on_worker_death:
             raise ValueError(f"max_errors must not be negative, got {max_errors}. None allows any number.")
     if on_worker_death not in ("raise", "restart"):
         raise ValueError(f"on_worker_death must be 'raise' or 'restart', got {on_worker_death!r}.")
-    if on_worker_death == "restart" and engine != "processes":
+    if on_worker_death == "restart" and engine not in ("processes", "ray") and not hasattr(engine, "make_engine"):
         raise ValueError(
-            f"on_worker_death='restart' needs worker processes, got engine={engine!r}. Leave it out: threads die "
-            "with the whole process only."
+            f"on_worker_death='restart' needs worker processes or Ray, got engine={engine!r}. Leave it out: threads "
+            "die with the whole process only."
         )
+    if max_restarts is not None:
+        if on_worker_death != "restart":
+            raise ValueError("max_restarts needs on_worker_death='restart': otherwise no worker is replaced.")
+        _check_integer("max_restarts", max_restarts, "None is 30 and one for each worker.")
+        if max_restarts < 1:
+            raise ValueError(
+                f"max_restarts must be at least 1, got {max_restarts}. Leave out on_worker_death='restart'."
+            )
 
 
 def _is_engine(engine: Any) -> bool:
-    return not isinstance(engine, type) and all(hasattr(engine, name) for name in ("start", "submit", "receive"))
+    if isinstance(engine, type):
+        return False
+    return hasattr(engine, "make_engine") or all(hasattr(engine, name) for name in ("start", "submit", "receive"))
 
 
 def checked_seed(seed: Any, shard: Any, generator: Any) -> int | None:
@@ -179,7 +191,9 @@ def checked_context(context: Any, num_workers: int, engine: Any = "processes") -
     return context
 
 
-def warn_of_many_workers(num_workers: int) -> None:
+def warn_of_many_workers(num_workers: int, engine: Any = "processes") -> None:
+    if engine not in ("processes", "threads"):
+        return  # they may be elsewhere
     get_affinity = getattr(os, "sched_getaffinity", None)
     cores = len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
     if num_workers > cores:
@@ -214,6 +228,7 @@ _USUAL = {
     "device": None,
     "on_error": "raise",
     "on_worker_death": "raise",
+    "max_restarts": None,
 }
 
 

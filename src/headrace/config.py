@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headrace.base.errors import WarnOnce
 from headrace.base.messages import BadSample
@@ -13,7 +13,7 @@ from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert, taught_types
 from headrace.data.dataset import is_datapipe
 from headrace.deliver.quarantine import Quarantine
-from headrace.engines.engine import Engine, Job
+from headrace.engines.engine import Engine, EngineMaker, EngineOptions, Job
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.insight.recorder import Recorder
 
@@ -24,7 +24,7 @@ class LoaderConfig(NamedTuple):
     Attributes:
         iterable: whether the dataset is a user's iterable, which each worker iterates by itself.
         batched: whether samples are collated to batches.
-        engine: a name, or an engine of the user's own.
+        engine: a name, an engine of the user's own, or what makes engines.
         deepens: whether it is up to us how far ahead the workers load.
         library: whose global generator is drawn from: "torch" or "numpy".
         promised_samples: what `len(loader)` said of an iterable dataset.
@@ -37,7 +37,7 @@ class LoaderConfig(NamedTuple):
     drop_last: bool = False
     collate_fn: Callable[[Any], Any] | None = None
     num_workers: int = 0
-    engine: str | Engine = "processes"
+    engine: str | Engine | EngineMaker = "processes"
     context: Any = None
     prefetch_factor: int | None = None
     deepens: bool = False
@@ -55,6 +55,7 @@ class LoaderConfig(NamedTuple):
     on_error: str = "raise"
     max_errors: int | None = None
     on_worker_death: str = "raise"
+    max_restarts: int | None = None
     promised_samples: int | None = None
 
     @property
@@ -121,7 +122,7 @@ class LoaderConfig(NamedTuple):
             workers: as many as there are, which may be others than `num_workers` in an epoch that goes on.
             on_restart: hears what is to be said of a worker that is replaced, and its number.
         """
-        if not isinstance(self.engine, str):
+        if not isinstance(self.engine, str) and not hasattr(self.engine, "make_engine"):
             return self.engine
         if workers == 0:
             if self.timeout != 0 and self.num_workers == 0:
@@ -130,6 +131,19 @@ class LoaderConfig(NamedTuple):
 
             return InlineEngine()
         prefetch = self.prefetch_factor or 2
+        maker = self._engine_maker()
+        if maker is not None:
+            return maker.make_engine(
+                EngineOptions(
+                    workers,
+                    prefetch,
+                    timeout=self.timeout,
+                    restart=self.on_worker_death == "restart",
+                    max_restarts=self.max_restarts,
+                    on_restart=on_restart,
+                    deepens=self.deepens,
+                )
+            )
         if self.engine == "threads":
             from headrace.engines.threads import ThreadEngine
 
@@ -143,9 +157,17 @@ class LoaderConfig(NamedTuple):
             context=self.context or default_context(resolve_output(self.output)),
             timeout=self.timeout,
             restart=self.on_worker_death == "restart",
+            max_restarts=self.max_restarts,
             on_restart=on_restart,
             deepens=self.deepens,
         )
+
+    def _engine_maker(self) -> EngineMaker | None:
+        if self.engine == "ray":
+            from headrace.engines.ray_options import RayEngine
+
+            return RayEngine()
+        return None if isinstance(self.engine, str) else cast("EngineMaker", self.engine)
 
 
 @dataclass

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from headrace.base.errors import StateError, warn_user
 from headrace.base.generators import derive_key
 from headrace.base.messages import BadSample
 from headrace.base.plan import Plan
-from headrace.base.state import VERSION, check_counts
+from headrace.base.state import VERSION, check_seal, parse_header, seal
 from headrace.config import LoaderConfig, Reports
 from headrace.data.dataset import is_datapipe
-from headrace.deliver.device import plan_delivery
+from headrace.deliver.device import DEPTH, plan_delivery
 from headrace.deliver.iterator import LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
 from headrace.deliver.quarantine import Quarantine
@@ -39,6 +40,20 @@ class _Running:
     engine: Engine
     flow: Flow
     duplicates: DuplicateWatch | None
+    finish: Callable[[Any], Any] | None
+
+
+class Orders(Protocol):
+    """Makes the schedule of a loader."""
+
+    def ranks(self) -> Any:
+        """What the schedule depends on that may not be known when the loader is made."""
+
+    def schedule(self) -> Schedule:
+        """With the ranks as they are known by now."""
+
+    def check_ranks(self, rank: tuple[int, int]) -> None:
+        """Warn of an epoch that begins on several ranks, if each of them gets all of it."""
 
 
 class Epochs:
@@ -46,26 +61,62 @@ class Epochs:
 
     It does not hold the loader, so that both are gone as soon as nobody uses them.
 
+    Args:
+        orders: makes the schedule, as far as ranks are known.
+
     Attributes:
-        schedule: makes the plans of the epochs.
         next: the number of the next epoch.
         reports: hears of what is seen on the way.
     """
 
-    def __init__(self, schedule: Schedule, reports: Reports) -> None:
-        self.schedule = schedule
+    def __init__(self, orders: Orders, reports: Reports) -> None:
+        self._orders = orders
+        self._ranks = orders.ranks()
+        self._schedule = orders.schedule()
+        self._has_begun = False
         self.reports = reports
         self.next = 0
         self._latest: Plan | None = None
+        self._opened: weakref.ref[LoaderIterator] | None = None  # the latest iterator
         self._loaded: dict[str, Any] | None = None
         self._running: _Running | None = None
         self._errors_before = 0
         self._job: Job | None = None  # of the latest workers
 
     @property
+    def schedule(self) -> Schedule:
+        """Makes the plans of the epochs. Until the first one begins, ranks may become known, or others."""
+        if not self._has_begun and self._orders.ranks() != self._ranks:
+            self._ranks, self._schedule = self._orders.ranks(), self._orders.schedule()
+        return self._schedule
+
+    def count_next(self) -> int:
+        """How many batches the next epoch has."""
+        return self.schedule.n_batches(self.next)
+
+    def _hear(self) -> None:
+        """Trainers choose epochs at the sampler."""
+        chosen = self.schedule.chosen_epoch()
+        if chosen is not None and chosen != self.next:
+            self.set_next(chosen)
+
+    @property
     def number(self) -> int:
         """Of the epoch that is running, or else of the next."""
-        return self.next if self._latest is None or self._latest.is_over else self._latest.epoch
+        plan = self._current
+        if plan is None or plan.is_over:
+            self._hear()
+        return self.next if plan is None or plan.is_over else plan.epoch
+
+    @property
+    def _current(self) -> Plan | None:
+        """The latest epoch, unless there is an iterator that waits to begin the next."""
+        return self._latest if self._waiting is None else None
+
+    @property
+    def _waiting(self) -> LoaderIterator | None:
+        iterator = None if self._opened is None else self._opened()
+        return iterator if iterator is not None and iterator.is_waiting else None
 
     def set_next(self, epoch: int) -> None:
         """Choose the next epoch. One that a loaded state is in the middle of goes on there."""
@@ -74,15 +125,25 @@ class Epochs:
         self.next = epoch
 
     def save(self) -> dict[str, Any]:
-        """Where the latest epoch is; after its end, at the beginning of the next."""
+        """Where the latest epoch is; after its end, at the beginning of the next.
+
+        An iterator that waits, and would draw its order from generators that may be others by the time the state is
+        loaded, begins now: so the order is in the state.
+        """
+        waiting = self._waiting
+        if waiting is not None and waiting.draws:
+            waiting.begin_now()
+        if self._current is None or self._current.is_over:  # one that runs is not given up
+            self._hear()
         if self._loaded is not None:
-            return deepcopy(self._loaded)
-        plan = self._latest
+            return seal(deepcopy(self._loaded))
+        plan = self._current
         if plan is not None:
             plan.catch_up()
         is_edge = plan is None or plan.is_over
-        return {
+        state = {
             "headrace": VERSION,
+            "kind": self.schedule.kind,
             "epoch": self.next if plan is None else plan.epoch + plan.is_over,
             "batches": 0 if plan is None or is_edge else plan.batches,
             "errors": self._errors_before + len(self.reports.errors),
@@ -90,6 +151,7 @@ class Epochs:
             "shared_seed": None if plan is None else plan.shared_seed,
             "course": deepcopy(self.schedule.edge() if plan is None or is_edge else plan.position()),
         }
+        return seal(state)
 
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next epoch begin where a state was taken, or the states of all ranks.
@@ -98,25 +160,34 @@ class Epochs:
             StateError: it is no state, or it does not fit.
         """
         states: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
-        states = [self.schedule.upgrade(one) for one in states or [state]]
-        for one in states:
-            _check_header(one)
         try:
-            state = self.schedule.gather(states)
-            self.schedule.check(state["course"], is_edge=_is_edge(state))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise StateError(f"The state is damaged: {error!r}. Pass what state_dict() gave.") from error
-        self._loaded = deepcopy(dict(state))
-        self.next, self._errors_before = state["epoch"], state["errors"]
+            parsed = self.schedule.gather([self._parse(one) for one in states or [state]])
+            self.schedule.check(parsed, is_edge=_is_edge(parsed))
+            self._loaded = {**deepcopy(dict(parsed)), "kind": self.schedule.kind}
+        except RecursionError:
+            raise StateError("The state is damaged: it is nested without end. Pass what state_dict() gave.") from None
+        self.next, self._errors_before = parsed["epoch"], parsed["errors"]
         self._latest = None
         self.stop_running()
         self.reports.errors.clear()  # the state counts those that it had
+
+    def _parse(self, state: Any) -> dict[str, Any]:
+        """A state as its schema says that it must be.
+
+        Raises:
+            StateError: it is not, or it was altered.
+        """
+        header = parse_header(self.schedule.upgrade(state), self.schedule.kind)
+        header["course"] = self.schedule.parse(header["course"])
+        check_seal(header)
+        return header
 
     def seek(self, batch: int) -> None:
         """Let the next epoch begin before batch number `batch`."""
         course = self.schedule.seek(self.next, batch)
         self._loaded = {
             "headrace": VERSION,
+            "kind": self.schedule.kind,
             "epoch": self.next,
             "batches": 0 if "discard" in course else batch,  # what is discarded is counted on the way
             "errors": self._errors_before,
@@ -131,13 +202,33 @@ class Epochs:
         """End persistent workers."""
         running, self._running = self._running, None
         if running is not None:
-            running.iterator.close()
+            running.flow.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_latest": None, "_running": None, "_job": None}
+        return {**self.__dict__, "_latest": None, "_opened": None, "_running": None, "_job": None}
 
-    def begin(self, config: LoaderConfig) -> LoaderIterator:
+    def open(self, config: LoaderConfig) -> LoaderIterator:
+        """The iterator of the next epoch, which begins as soon as its first batch is asked for.
+
+        Persistent workers have one iterator, as in torch: it starts over.
+        """
+        iterator = None if self._running is None else self._running.iterator
+        if iterator is None and config.persistent_workers:
+            iterator = self._waiting
+        if iterator is None:
+            iterator = LoaderIterator()
+        draws = config.seed is None and not self.schedule.shares_seed
+        iterator.wait(partial(self._begin, config), self.count_next, draws=draws)
+        self._opened = weakref.ref(iterator)
+        return iterator
+
+    def _begin(self, config: LoaderConfig, iterator: LoaderIterator) -> None:
         """Start the next epoch."""
+        self._hear()
+        self._orders.check_ranks(self.schedule.rank)
+        self._has_begun = True
+        # Where a state was taken after the last batch, the epoch is over; seeking to the end means no batches.
+        was_taken = self._loaded is not None and self._loaded["base_seed"] is not None
         state, self._loaded = self._loaded, None
         if state is not None and _is_edge(state):
             self.schedule.restore(state["course"])
@@ -149,22 +240,30 @@ class Epochs:
         batches, shared_seed = (0, None) if state is None else (state["batches"], state.get("shared_seed"))
         plan = self._make_plan(config, start, batches, shared_seed)
         if self._running is not None:
-            iterator = self._begin_next(config, plan, self._running)
+            self._begin_next(config, plan, self._running)
         else:
-            iterator = self._begin_first(config, plan, None if state is None else state["base_seed"])
+            self._begin_first(config, plan, None if state is None else state["base_seed"], iterator)
         self.next += 1
         self._latest = plan = iterator.plan
         if config.promised_samples is not None:
             iterator.promise = PromisedLength(config.dataset, config.promised_samples)
-        for _ in range(start.get("discard", 0)):
-            next(iterator, None)
+        if was_taken and state is not None:
+            iterator.on_empty = partial(self._begin_after, config)
+        iterator.discard(start.get("discard", 0))
         if run is not None:
             if start.get("discard"):
                 plan.catch_up()
                 run.samples = 0
             run.ready()
             iterator.timer = run
-        return iterator
+
+    def _begin_after(self, config: LoaderConfig, iterator: LoaderIterator) -> bool:
+        """Start the epoch after one that a state was taken at the very end of; not if its rest was left out."""
+        uneven = self.schedule.rank[1] > 1 and getattr(self._ranks, "even", None) == "allow"
+        if self.reports.errors or uneven:  # other ranks may have some left: all are to be in the same epoch
+            return False
+        self._begin(config, iterator)
+        return True
 
     def _make_plan(
         self, config: LoaderConfig, start: Mapping[str, Any], batches: int, shared_seed: int | None = None
@@ -176,7 +275,7 @@ class Epochs:
         plan.workers, plan.shared_seed = workers, shared_seed
         return plan
 
-    def _begin_first(self, config: LoaderConfig, plan: Plan, base_seed: int | None) -> LoaderIterator:
+    def _begin_first(self, config: LoaderConfig, plan: Plan, base_seed: int | None, iterator: LoaderIterator) -> None:
         pin = pin_function(config.pin_memory_device) if config.pin_memory else None
         plan.base_seed = drawn_seed = self._base_seed(config, plan, base_seed)
         if plan.replays:
@@ -212,27 +311,27 @@ class Epochs:
         if plan.workers > 0 and not plan.makes_batches:
             finish = delivery.finish
             if delivery.prepare is not None:
-                depth = engine.depth if config.device is None else 2
-                engine = PreparingEngine(engine, delivery, depth, self.reports.recorder.prepared)
+                moves = config.device is not None
+                depth = DEPTH if moves else engine.depth
+                tell, in_order = self.reports.recorder.prepared, moves and config.in_order
+                engine = PreparingEngine(engine, delivery, depth, tell, in_order=in_order)
         stays = config.persistent_workers and plan.workers == config.num_workers > 0
         skipped = self._count_skips(config) if config.skips else None
         flow = self._make_flow(config, plan, engine, duplicates, skipped)
-        iterator = LoaderIterator(flow, self.schedule, skipped, stays=stays, finish=finish)
+        iterator.begin(flow, self.schedule, skipped, stays=stays, finish=finish)
         if plan.workers > 0:
             flow.fill()
         if stays:
-            self._running = _Running(iterator, engine, flow, duplicates)
-        return iterator
+            self._running = _Running(iterator, engine, flow, duplicates, finish)
 
-    def _begin_next(self, config: LoaderConfig, plan: Plan, running: _Running) -> LoaderIterator:
+    def _begin_next(self, config: LoaderConfig, plan: Plan, running: _Running) -> None:
         """Let the persistent workers start over. Their iterator is the same in all epochs, as torch's is."""
         running.flow.abandon()
         running.engine.begin_epoch(plan.shared_seed)
         skipped = self._count_skips(config) if config.skips else None
         running.flow = self._make_flow(config, plan, running.engine, running.duplicates, skipped)
         running.flow.fill()
-        running.iterator.begin(running.flow, skipped)
-        return running.iterator
+        running.iterator.begin(running.flow, self.schedule, skipped, stays=True, finish=running.finish)
 
     def _make_flow(
         self,
@@ -261,7 +360,7 @@ class Epochs:
         if saved is None:
             # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
             return random_source(config.generator, config.library).draw_seed()
-        if config.iterable:
+        if plan.replays or not (plan.batches or plan.start.get("ahead")):
             return saved
         # What the workers drew until then is gone; they must not draw the same again.
         return derive_key(saved, plan.batches, "workers, gone on") & _SEED_BITS
@@ -294,21 +393,6 @@ def _seed_datapipe(config: LoaderConfig, saved: int | None) -> int | None:
     from headrace.frameworks.torch_datapipes import begin_epoch
 
     return begin_epoch(config.dataset, config.generator, shard=config.num_workers == 0, seed=saved)
-
-
-def _check_header(state: Any) -> None:
-    """See that this is a state of a loader.
-
-    Raises:
-        StateError: it is not.
-    """
-    if not isinstance(state, Mapping) or state.get("headrace") != VERSION:
-        raise StateError(
-            f"This is not a loader state of version {VERSION}: {state!r:.200}. Pass what state_dict() gave."
-        )
-    check_counts(state, "epoch", "batches", "errors")
-    if state.get("base_seed", "") is not None:
-        check_counts(state, "base_seed")
 
 
 def _is_edge(state: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The running loop on the loader's side: it runs a plan on an engine."""
+"""Runs a plan on an engine: dispatch, order, errors, accounts and timing."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Timekeeper(Protocol):
     plan: Callable[[], Plan | None]
     """The plan whose batches they are, as long as it is there: what is known of old epochs keeps no data alive."""
 
-    def add_samples(self, n: int) -> None:
-        """The loop has got so many."""
+    def count(self, n_batches: int, n_samples: int) -> None:
+        """The loop has received some samples, in batches that were counted before, and in `n_batches` more."""
 
     def made(self, task: Task, span: Span, keys: Any = None, n_samples: int | None = None) -> None:
         """A worker has done a task; what it did in words, and for how many samples, unless it made one batch."""
@@ -88,7 +88,7 @@ class Flow:
         self._account = account
         self._run = run
         if run is not None:
-            plan.on_samples = run.add_samples
+            plan.on_given = run.count
             run.plan = weakref.ref(plan)
         self._in_flight: dict[int, tuple[Task, int]] = {}  # and their places in the order; -1 for questions
         self._called: dict[int, Outcome | None] = {}
@@ -96,6 +96,9 @@ class Flow:
         self._is_taking = False
         self._due: deque[Due] = deque()
         self._batches: Iterator[Any] = iter(())  # that are being given out
+        self.ready: Iterator[Any] | None = None
+        """The same, if whoever takes one has nothing to do but to count it in `plan.taken`."""
+        self._is_plain = on_bad is None and account is None
         self._where: Callable[[], str] | None = None
         self._n_places = 0  # in the order
         self._n_open = 0  # tasks that were asked for, and of which the loop has not heard yet
@@ -106,7 +109,7 @@ class Flow:
     @property
     def latest(self) -> int:
         """The number of the batch that was given last."""
-        return self.plan.latest + self.plan.pending
+        return self.plan.latest + self.plan.pending + self.plan.taken
 
     def __iter__(self) -> Flow:
         return self
@@ -130,11 +133,9 @@ class Flow:
                         self._note_spans()
                     return batch
             except BaseException as error:
-                if self._where is not None and isinstance(error, Exception):
-                    add_note(error, f"in {self._where()}")
-                self.abandon()  # the batches that were to come next are gone
+                self.break_off(error)
                 raise
-            if self.plan.pending:
+            if self.plan.pending or self.plan.taken:
                 self.plan.catch_up()
             if not self._due or not self._works_ahead:
                 self._wait()
@@ -149,7 +150,7 @@ class Flow:
                     try:
                         batch = batch()
                     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-                        outcome = Failed(outcome.number, error, outcome.state)
+                        outcome = Failed(outcome.number, error, outcome.state, outcome.bad)
             self._due.popleft()
             self._n_open -= 1
             n_samples = self.plan.give_one(task, outcome)
@@ -165,6 +166,12 @@ class Flow:
             if self._run is not None:
                 self._run.samples += n_samples
             return batch
+
+    def break_off(self, error: BaseException) -> None:
+        """A batch could not be taken: those that were to come next are gone."""
+        if self._where is not None and isinstance(error, Exception):
+            add_note(error, f"in {self._where()}")
+        self.abandon()
 
     def _account_for(self, batch: Any) -> None:
         """A batch is given that somebody keeps account of, or is left out."""
@@ -187,7 +194,7 @@ class Flow:
 
     def _tell(self, task: Task, outcome: Outcome) -> None:
         """The loop hears of something that is no batch."""
-        if not isinstance(outcome, Failed) and outcome.bad:
+        if outcome.bad:
             self._report(outcome.bad)
         if self._account is not None:
             self._account.settle(task, outcome)
@@ -206,6 +213,7 @@ class Flow:
         """Begin to give out several batches."""
         try:
             self._batches, self.plan.marks, self._where = iter(due.opened()), due.marks, due.where
+            self.ready = self._batches if self._is_plain else None
             self._due.popleft()
             self._n_open -= due.n_tasks
             if due.bad:
@@ -431,7 +439,7 @@ class Flow:
         self.plan.catch_up()
         self._has_ended = True
         self._account = None
-        self._batches = iter(())
+        self._batches, self.ready = iter(()), None
         self._due.clear()
         self._released.clear()
         self._early.clear()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.arguments import (
     check_callables,
@@ -21,12 +22,16 @@ from headrace.arguments import (
     shown,
     warn_of_many_workers,
 )
+from headrace.base.errors import WarnOnce
+from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import loaded
+from headrace.base.user_classes import Adoptable, adopted
 from headrace.batch.collate import default_collate, default_convert
 from headrace.config import LoaderConfig
 from headrace.data.dataset import SupportsGetItem, is_datapipe, is_iterable_dataset
 from headrace.deliver.device import check_device
-from headrace.engines.engine import Engine
+from headrace.engines.engine import Engine, EngineMaker
+from headrace.engines.ray_options import settle_workers
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.loader_base import Loader
 from headrace.order.batch_sampler import BatchSampler
@@ -35,7 +40,8 @@ from headrace.order.key_plan import is_settled
 from headrace.order.samplers import EndlessSampler, RandomSampler, SequentialSampler
 from headrace.order.schedule import Schedule
 from headrace.order.seeded_order import order_by_seed
-from headrace.order.shard import Even, Shard, resolve_shard
+from headrace.order.seeded_samplers import RankSampler, SeededSampler, SeededSequentialSampler
+from headrace.order.shard import Even, Shard, find_rank, resolve_shard
 from headrace.order.torch_order import TorchOrder
 
 if TYPE_CHECKING:
@@ -48,7 +54,8 @@ T_co = TypeVar("T_co", covariant=True)
 _FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 
-class DataLoader(Loader, Generic[T_co]):
+@adopted("torch.utils.data.dataloader")
+class DataLoader(Loader, Adoptable[T_co]):
     """Batches of a dataset: everything `torch.utils.data.DataLoader` does, with its arguments and its results.
 
     Guarantees: the same arguments and the same state of torch's random generator give the same batches as torch, bit
@@ -74,8 +81,8 @@ class DataLoader(Loader, Generic[T_co]):
         in_order: give batches in the order of the sampler; else as they are ready.
         output: "torch", "numpy" or "jax" arrays; "auto" is torch if it is installed, else NumPy. What a `collate_fn`
             returns is converted too, except with "auto". JAX has 32-bit numbers only, unless `jax_enable_x64` is set.
-        engine: what the workers are: "processes", or "threads" for work that releases the GIL; or an engine of your
-            own (see `headrace.testing`).
+        engine: what the workers are: "processes", "threads" for work that releases the GIL, or "ray" for actors on a
+            Ray cluster (see `RayEngine` and `RayPool`); or an engine of your own (see `headrace.testing`).
         device: move batches of torch tensors there, ahead of the loop; what `torch.device` takes.
         on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`, and the
             first one is told in a warning. An epoch that gives no batch because of them ends with an error.
@@ -83,11 +90,15 @@ class DataLoader(Loader, Generic[T_co]):
         on_worker_death: "raise", or "restart" to replace a worker process that was killed or crashed, and let the new
             one do its batches again. A sample at which two workers crash, or three are killed, is treated as one
             that raises.
+        max_restarts: with "restart", how many workers are replaced in a row, with no batch in between, before an error;
+            None is 30 and one for each worker, and of those that die as they start one for each worker.
         quarantine: with "skip", a file that samples that are left out are written to, each once, as JSON lines.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or excludes another; the same type as torch's.
     """
+
+    _iterator = None  # torch's loaders have one, which trainers look for
 
     def __init__(
         self,
@@ -111,15 +122,18 @@ class DataLoader(Loader, Generic[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         output: Output = "auto",
-        engine: Literal["processes", "threads"] | Engine = "processes",
+        engine: Literal["processes", "threads", "ray"] | Engine | EngineMaker = "processes",
         device: Any = None,
-        shard: Literal["auto"] | tuple[int, int] | None = None,
+        shard: Any = None,
         even: Even = "drop",
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
+        if not isinstance(engine, str) or (engine == "ray" and num_workers == "auto"):
+            engine, num_workers = settle_workers(engine, num_workers)
         if num_workers == "auto":
             from headrace.tuning.auto import Wanted, choose_workers  # slow to import
 
@@ -128,7 +142,7 @@ class DataLoader(Loader, Generic[T_co]):
             needs_workers = prefetch_factor is not None or persistent_workers or timeout > 0
             num_workers = choose_workers(DataLoader, wanted, needs_workers=needs_workers)
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
-        check_policies(engine, on_error, max_errors, on_worker_death)
+        check_policies(engine, on_error, max_errors, on_worker_death, max_restarts)
         check_callables(collate_fn, worker_init_fn)
         check_destination(device, output)
         check_device(device)
@@ -154,15 +168,18 @@ class DataLoader(Loader, Generic[T_co]):
         self.in_order = in_order
         self.output = output
         self.device = device
-        self.shard = resolve_shard(shard, even)
+        has_shard = resolve_shard(shard, even) is not None
+        self.shard = shard
         self.even = even
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
         self._is_stream = is_stream(dataset)
-        self.seed = 0 if seed is None and self.shard is not None and not self._is_stream else seed
+        self.seed = 0 if seed is None and has_shard and not self._is_stream else seed
         self.on_error = on_error
         self.max_errors = max_errors
         self.on_worker_death = on_worker_death
+        self.max_restarts = max_restarts
         check_quarantine(quarantine, on_error)
+        self.quarantine = quarantine
         # Whose global generator is drawn from: that of the library the batches are for.
         self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
@@ -173,8 +190,11 @@ class DataLoader(Loader, Generic[T_co]):
         check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
+        deals_all = sampler is None and batch_sampler is None and not self._iterable and not has_shard
         if sampler is None:
             sampler = self._default_sampler(shuffle, generator)
+        elif isinstance(sampler, SeededSampler) and not self._iterable:
+            sampler = self._in_front_of(sampler.inner)  # a loader that is built again
         if batch_size is not None and batch_sampler is None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
 
@@ -188,11 +208,12 @@ class DataLoader(Loader, Generic[T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_samples: int | None = None
-        self._start(self._make_schedule(), quarantine)
+        self._start(self._orders(deals_all), quarantine)
         self._initialised = True
-        warn_of_many_workers(num_workers)
-        if self.num_workers > 0 and engine in ("processes", "threads"):
-            import_module(f"headrace.engines.{engine}")  # now, so that the first batch does not wait for it
+        warn_of_many_workers(num_workers, engine)
+        if self.num_workers > 0 and isinstance(engine, str):  # now, so that the first batch does not wait for it
+            with hold_interrupts():  # importlib has weak-reference callbacks in Python, in which one would be lost
+                import_module(f"headrace.engines.{'ray_engine' if engine == 'ray' else engine}")
 
     def _config(self) -> LoaderConfig:
         return LoaderConfig(
@@ -221,56 +242,43 @@ class DataLoader(Loader, Generic[T_co]):
             on_error=self.on_error,
             max_errors=self.max_errors,
             on_worker_death=self.on_worker_death,
+            max_restarts=self.max_restarts,
             promised_samples=self._promised_samples,
         )
 
-    def _make_schedule(self) -> Schedule:
-        described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
-        describe = partial(_describe, self.dataset)
-        if self._is_stream:
-            return self._stream_schedule()
-        if self._iterable:
-            if self.shard is not None:
-                raise ValueError(
-                    "shard deals out the keys of a dataset by key, but this is a stream, which must read its own part "
-                    "by itself: see headrace.get_worker_info() and torch.distributed.get_rank()."
-                )
-            return IterableOrder(self.batch_size, self.seed, described)
-        if self.seed is not None:
-            return order_by_seed(
-                self._index_sampler,
-                self.sampler,
-                self.batch_size,
-                self.drop_last,
-                self.seed,
-                self.shard or Shard(),
-                describe,
-            )
-        described["sampler"] = type(self._index_sampler if self.batch_size is None else self.sampler).__name__
-        return TorchOrder(
-            self._index_sampler,
-            self.generator,
-            partial(describe, **described),
+    def _orders(self, deals_all: bool) -> _Orders:
+        return _Orders(
+            dataset=self.dataset,
+            iterable=self._iterable,
+            index_sampler=self._index_sampler,
+            sampler=self.sampler,
             batched=self.batch_sampler is not None,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            generator=self.generator,
+            shard=self.shard,
+            even=self.even,
+            skips=self.on_error == "skip",
+            deals_all=deals_all,
         )
 
-    def _stream_schedule(self) -> Schedule:
-        from headrace.streams.rank_windows import Loading
-        from headrace.streams.schedule import StreamSchedule
-
-        shard = resolve_shard("auto", self.even) if self.shard is None else self.shard
-        skips = self.on_error == "skip"
-        recipe = self.dataset.recipe.lenient() if skips else self.dataset.recipe
-        size = self.batch_size or 1
-        batch_rows = size * (1 if recipe.packing is None else recipe.packing.length)
-        return StreamSchedule(Loading(recipe, batch_rows, self.drop_last, self.seed, shard or Shard(), skips), size)
-
-    def _default_sampler(self, shuffle: bool | None, generator: Any) -> Iterable[Any]:
+    def _default_sampler(self, shuffle: bool | None, generator: Any) -> Any:
         if self._iterable:
             return EndlessSampler()
         if shuffle:
-            return RandomSampler(self.dataset, generator=generator, library=self._random_library)
-        return SequentialSampler(self.dataset)
+            drawn = RandomSampler(self.dataset, generator=generator, library=self._random_library)
+            return drawn if generator is not None else self._in_front_of(drawn)
+        return self._in_front_of(SequentialSampler(self.dataset))
+
+    def _in_front_of(self, sampler: Any) -> Any:
+        """What trainers see as the sampler: they must see what a seed decides, and what is dealt out already."""
+        if self.seed is None:
+            return sampler
+        if self.shard is None:
+            kind = SeededSequentialSampler if type(sampler) is SequentialSampler else SeededSampler
+            return kind(sampler, self.seed)
+        return RankSampler(sampler, self.seed, partial(_found_shard, self.shard, self.even))
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
@@ -279,6 +287,23 @@ class DataLoader(Loader, Generic[T_co]):
     @multiprocessing_context.setter
     def multiprocessing_context(self, context: str | BaseContext | None) -> None:
         self._multiprocessing_context = checked_context(context, self.num_workers, self.engine)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Accelerate asks before it builds a loader of its own, which deals out the data of this one once more.
+
+        Raises:
+            RuntimeError: this one does that itself.
+        """
+        accelerate = loaded("accelerate.state")
+        if (not self._is_stream and self.shard is None) or accelerate is None:
+            return False
+        if accelerate.PartialState().num_processes > 1:
+            raise RuntimeError(
+                "Accelerate would deal out the data of this DataLoader again, of which every process has its own part "
+                "already. Prepare it with headrace.integrations.accelerate.prepare(accelerator, loader)."
+            )
+        return False
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and self.__dict__.get("_initialised"):
@@ -335,6 +360,80 @@ class DataLoader(Loader, Generic[T_co]):
 
     def __repr__(self) -> str:
         return shown(self)
+
+
+@dataclass(frozen=True)
+class _Orders:
+    """What decides the order of a loader. It does not hold the loader."""
+
+    dataset: Any
+    iterable: bool
+    index_sampler: Any
+    sampler: Any
+    batched: bool
+    batch_size: int | None
+    drop_last: bool
+    seed: int | None
+    generator: Any
+    shard: Any
+    even: Even
+    skips: bool
+    deals_all: bool
+    warn: WarnOnce = field(default_factory=WarnOnce)
+
+    def ranks(self) -> Shard | None:
+        """A stream is dealt out to all ranks, unless it is said otherwise."""
+        shard = "auto" if self.shard is None and is_stream(self.dataset) else self.shard
+        return resolve_shard(shard, self.even)
+
+    def schedule(self) -> Schedule:
+        described: dict[str, Any] = {"batch_size": self.batch_size, "drop_last": self.drop_last}
+        describe = partial(_describe, self.dataset)
+        if is_stream(self.dataset):
+            return self._stream_schedule()
+        shard = self.ranks()
+        if self.iterable:
+            if shard is not None:
+                raise ValueError(
+                    "shard deals out the keys of a dataset by key, but this is a stream, which must read its own part "
+                    "by itself: see headrace.get_worker_info() and torch.distributed.get_rank()."
+                )
+            return IterableOrder(self.batch_size, self.seed, described, self.dataset)
+        if self.seed is not None:
+            return order_by_seed(
+                self.index_sampler,
+                self.sampler,
+                self.batch_size,
+                self.drop_last,
+                self.seed,
+                shard or Shard(),
+                describe,
+            )
+        described["sampler"] = type(self.index_sampler if self.batch_size is None else self.sampler).__name__
+        return TorchOrder(self.index_sampler, self.generator, partial(describe, **described), batched=self.batched)
+
+    def _stream_schedule(self) -> Schedule:
+        from headrace.streams.rank_windows import Loading
+        from headrace.streams.schedule import StreamSchedule
+
+        recipe = self.dataset.recipe.lenient() if self.skips else self.dataset.recipe
+        size = self.batch_size or 1
+        batch_rows = size * (1 if recipe.packing is None else recipe.packing.length)
+        shard = self.ranks() or Shard()
+        return StreamSchedule(Loading(recipe, batch_rows, self.drop_last, self.seed, shard, self.skips), size)
+
+    def check_ranks(self, rank: tuple[int, int]) -> None:
+        _, world = find_rank() if self.deals_all else (0, 1)
+        if world > 1:
+            self.warn(
+                f"Each of the {world} ranks gets all of the data, since the DataLoader has neither shard nor a "
+                'distributed sampler. Pass shard="auto" to give every rank its part, or shard=(0, 1) if all of them '
+                "are to get everything."
+            )
+
+
+def _found_shard(shard: Any, even: Even) -> Shard:
+    return resolve_shard(shard, even) or Shard()
 
 
 def is_stream(dataset: Any) -> bool:

@@ -11,9 +11,8 @@ from headrace.base.messages import BadSample
 from headrace.config import LoaderConfig, Reports
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
 from headrace.deliver.quarantine import Quarantine
-from headrace.epochs import Epochs
+from headrace.epochs import Epochs, Orders
 from headrace.insight.loader_reports import LoaderReports
-from headrace.order.schedule import Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 class Loader(LoaderReports):
     """Gives the batches of a schedule, epoch by epoch."""
 
-    def _start(self, schedule: Schedule, quarantine: Any) -> None:
+    def _start(self, orders: Orders, quarantine: Any) -> None:
         """All arguments are known."""
         file = None if quarantine is None else Quarantine(quarantine)
-        self._epochs = Epochs(schedule, Reports(self._recorder, quarantine=file))
+        self._epochs = Epochs(orders, Reports(self._recorder, quarantine=file))
         self._iterators = OpenIterators()
 
     @abstractmethod
@@ -35,7 +34,7 @@ class Loader(LoaderReports):
         """What the loader is asked for now."""
 
     def __iter__(self) -> LoaderIterator:
-        iterator = self._epochs.begin(self._config())
+        iterator = self._epochs.open(self._config())
         self._iterators.add(iterator)
         return iterator
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter_ns
 from typing import TypeAlias
 
 from headrace.base.errors import WorkerError, WorkerTimeoutError
-from headrace.base.messages import Outcome, Task, decoded
+from headrace.base.messages import Finished, Outcome, Task, decoded
 from headrace.deliver.ahead import Ahead
 from headrace.deliver.device import Delivery
 from headrace.engines.engine import Engine, Job
@@ -26,17 +28,22 @@ class PreparingEngine:
     Args:
         depth: how many prepared batches may wait.
         tell: hears how long each took.
+        in_order: whether batches are prepared in the order in which they were asked for. Then no more than `depth`
+            are prepared ahead of the loop, whichever comes late; those that come early wait as they are.
     """
 
     works_ahead = True
 
-    def __init__(self, engine: Engine, delivery: Delivery, depth: int, tell: Tell | None = None) -> None:
+    def __init__(
+        self, engine: Engine, delivery: Delivery, depth: int, tell: Tell | None = None, *, in_order: bool = False
+    ) -> None:
         self.workers = engine.workers
         self.capacity = engine.capacity
         self._engine = engine
         self._delivery = delivery
         self._depth = depth
         self._tell = tell
+        self._in_order = in_order
         self._listen()
 
     @property
@@ -44,7 +51,7 @@ class PreparingEngine:
         return self._engine.depth
 
     def _listen(self) -> None:
-        self._outcomes = _Outcomes(self._engine)
+        self._outcomes = _Outcomes(self._engine, in_order=self._in_order)
         prepare = partial(_prepare, self._delivery, self._tell)
         self._ahead = Ahead(self._outcomes, prepare, depth=self._depth, begin=self._delivery.begin)
 
@@ -52,8 +59,8 @@ class PreparingEngine:
         self._engine.start(job)
 
     def submit(self, task: Task, *, more: bool = False) -> None:
-        self._engine.submit(task, more=more)
-        self._outcomes.expect_one()
+        with self._outcomes.expecting(task.number):
+            self._engine.submit(task, more=more)
 
     def flush(self) -> None:
         self._engine.flush()
@@ -91,18 +98,48 @@ def _prepare(delivery: Delivery, tell: Tell | None, outcome: Outcome) -> Outcome
 
 
 class _Outcomes:
-    """The outcomes of an engine, as an endless iterator that waits while no task is in flight."""
+    """The outcomes of an engine, as an endless iterator that waits while no task is in flight.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        in_order: whether batches come in the order of their tasks; other outcomes come at once.
+    """
+
+    def __init__(self, engine: Engine, *, in_order: bool = False) -> None:
         self._engine = engine
         self._expected = threading.Semaphore(0)
         self._closed = False
+        self._order: deque[int] | None = deque() if in_order else None  # of the tasks that are expected
+        self._early: dict[int, Outcome] = {}
         self.is_awaited = False  # a time-out counts only while the training loop waits
 
-    def expect_one(self) -> None:
+    @contextmanager
+    def expecting(self, number: int) -> Iterator[None]:
+        """The task is submitted meanwhile: its outcome may come before that returns."""
+        if self._order is not None:
+            self._order.append(number)
+        try:
+            yield
+        except BaseException:
+            if self._order is not None:
+                self._order.remove(number)
+            raise
         self._expected.release()
 
     def __next__(self) -> Outcome:
+        order = self._order
+        while True:
+            if order and order[0] in self._early:
+                return self._early.pop(order.popleft())
+            outcome = self._receive()
+            if order is None:
+                return outcome
+            if isinstance(outcome, Finished) and outcome.number != order[0]:
+                self._early[outcome.number] = outcome
+                continue
+            order.remove(outcome.number)
+            return outcome
+
+    def _receive(self) -> Outcome:
         self._expected.acquire()
         if self._closed:
             raise StopIteration

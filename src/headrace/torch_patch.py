@@ -87,7 +87,7 @@ class TorchPatch:
 
         def iterate_served(loader: Any) -> Any:
             served = self._serve(loader, module)
-            return iterate(loader) if served is None else iter(served)
+            return iterate(loader) if served is None else _begun(served)
 
         def begin_theirs(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             if type(loader).__iter__ is not iterate_served and type(loader) not in {kind for kind, _ in self._told}:
@@ -134,6 +134,13 @@ class TorchPatch:
         if kind not in self._told:
             self._told.add(kind)
             self._tell(f"{type(loader).__name__} at {_line_of_the_script()} is left to torch: {reason}.")
+
+
+def _begun(loader: DataLoader[Any]) -> Iterator[Any]:
+    """An iterator that has drawn what torch's would have drawn by now: a script may draw on before its first batch."""
+    iterator = iter(loader)
+    iterator.begin_now()
+    return iterator
 
 
 def _parts_of(loader: Any, module: ModuleType) -> Iterator[Any]:

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace import CollateError, CollateTypeError, Collator, default_collate, default_convert, register_collate
+from headrace import (
+    CollateError,
+    CollateTypeError,
+    Collator,
+    DataLoader,
+    StackDataset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+    register_collate,
+)
 from headrace.batch import collate as collate_module
-from headrace.batch.collate import default_collate_into
+from headrace.batch.collate import collates_rows_by_default, is_collated_by_default
+from headrace.batch.rows import RowBuilder
 from headrace.frameworks import framework_of
 from tests.needs import HAS_TORCH, needs_jax, needs_torch
 
@@ -253,9 +264,56 @@ def test_what_torch_was_taught_is_known_here_too():
     known[Money] = lambda batch, *, collate_fn_map=None: torch.tensor([value.cents for value in batch])
     try:
         assert default_collate([[Money(1)], [Euro(2)]])[0].tolist() == [1, 2]
-        assert type(default_collate_into(Collator(framework_of("numpy")))([Money(1)])) is np.ndarray
+        assert type(Collator(framework_of("numpy"))([Money(1)])) is np.ndarray
     finally:
         del known[Money]
+
+
+@pytest.fixture
+def taught_to_torch():
+    """torch's registry of collate functions, with a class that no sample is of."""
+    from torch.utils.data._utils.collate import default_collate_fn_map as known
+
+    before = dict(known)
+    known[Money] = lambda batch, *, collate_fn_map=None: [value.cents for value in batch]
+    yield known
+    known.clear()
+    known.update(before)
+
+
+@needs_torch
+def test_a_type_that_torch_was_taught_leaves_all_others_on_their_way(taught_to_torch, monkeypatch):
+    """Libraries teach torch their types as they are imported; no array may take longer for it."""
+    import torch
+    from torch.utils.data._utils import collate
+
+    def refuse(batch):
+        raise AssertionError("torch was asked to collate")
+
+    large = torch.ones(2**20)
+    dataset = StackDataset(x=np.arange(6.0), y=TensorDataset(np.ones((6, 3)), torch.ones(6, 2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(collate, "default_collate", refuse)
+        assert is_collated_by_default(dict)
+        assert collates_rows_by_default()
+        assert len(list(DataLoader(dataset, 2))) == 3
+        assert default_collate([(large, {"a": 1}, "text")] * 2)[0].shape == (2, 2**20)
+        builder = RowBuilder(Collator(framework_of("auto")), 2)
+        builder.add((large, 1))
+        assert not builder.only_keeps
+        with pytest.raises(AssertionError, match="torch was asked"):
+            default_collate([(large, Money(1))])
+    assert default_collate([(1, Money(1)), (2, Euro(2))])[1] == [1, 2]
+    taught_to_torch[torch.Tensor] = lambda batch, *, collate_fn_map=None: len(batch)
+    assert default_collate([(large, 1)] * 3)[0] == 3
+    assert not collates_rows_by_default()
+    assert list(DataLoader(TensorDataset(torch.ones(4, 2)), 2)) == [[2], [2]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_for_arrays_counts_for_whole_batches_too(workers):
+    register_collate(np.ndarray, lambda arrays, collator: len(arrays))
+    assert list(DataLoader(TensorDataset(np.ones((4, 2))), 2, num_workers=workers)) == [[2], [2]]
 
 
 @needs_jax

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace import StateError
 from headrace.base.messages import IterableStart
 from headrace.batch.iterable_state import begin_stream, stream_state
 
@@ -112,5 +113,5 @@ def test_states_are_copied_both_ways():
 
 @pytest.mark.parametrize("saved", [{"dataset": 1}, {"iterator": 1}])
 def test_a_state_for_somebody_who_knows_none_is_an_error(saved):
-    with pytest.raises(TypeError, match=r"has none\. Load it with the class that it was saved with"):
+    with pytest.raises(StateError, match=r"has none\. Load it with the class that it was saved with"):
         begin_stream([], start(**saved))

@@ -22,7 +22,7 @@ class TorchLoader:
 
 
 def served_at(line: int, batches: int = 2) -> Served:
-    loader: DataLoader[Any] = DataLoader(range(batches), output="numpy")
+    loader: DataLoader[Any] = DataLoader(range(batches), output="numpy", shard=(0, 1))
     assert len(list(loader)) == batches
     return Served(loader, ScriptLine("/somewhere/train.py", line), ())
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.endings import await_dropped
 from headrace.deliver.ahead import Ahead
 
 
@@ -95,7 +96,9 @@ def test_every_batch_and_every_error_comes_out_once_and_in_order(script, depth, 
             raise failures[number]
         return 2 * number
 
-    results = drain(Ahead(Scripted(*script), double, depth=depth))
+    ahead = Ahead(Scripted(*script), double, depth=depth)
+    results = drain(ahead)
+    ahead.close()
     assert len(results) == len(script)
     for step, result in zip(script, results, strict=True):
         if isinstance(step, BaseException):
@@ -266,7 +269,7 @@ def test_close_wakes_a_consumer_in_another_thread():
 
 
 def test_close_does_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr("headrace.deliver.ahead._JOIN_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("headrace.base.endings._GRACE_S", 0.01)
     entered, leave = threading.Event(), threading.Event()
     alive = []
 
@@ -302,7 +305,6 @@ def test_an_error_of_the_sources_close_is_raised_after_the_thread_has_ended():
     finally:
         threading.excepthook = hook
     assert threads() == []
-    ahead._finalizer.detach()
 
 
 @pytest.mark.parametrize("in_a_circle", [False, True])
@@ -315,6 +317,7 @@ def test_garbage_collection_ends_the_thread(in_a_circle):
         ahead.itself = ahead
     del ahead
     gc.collect()
+    await_dropped()
     assert not thread.is_alive()
     assert source.closed
 
@@ -326,7 +329,7 @@ def test_garbage_collected_in_its_own_thread():
     source.script.put("the batch that drops the last reference")
     thread.join(10)
     assert not thread.is_alive()
-    assert source.closed
+    wait_until(lambda: source.closed)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from collections import OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from headrace.base.endings import await_dropped
 from headrace.base.errors import MissingExtraError
-from headrace.base.messages import Exhausted, Failed, Finished
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished
 from headrace.deliver.ahead import Ahead
 from headrace.deliver.device import Delivery, check_device, plan_delivery
 from tests.needs import HAS_TORCH, needs_torch, without_torch
@@ -89,6 +91,7 @@ class Recorder:
         self.log = []
         self.on_side = False
         self.events = []
+        self.arrivals = []
 
     @contextmanager
     def aside(self):
@@ -105,6 +108,10 @@ class Recorder:
 
     def current(self):
         return RecordedStream(self.log)
+
+    def mark_current(self):
+        self.arrivals.append(RecordedEvent(self.log, f"of arrival {len(self.arrivals)}"))
+        return self.arrivals[-1]
 
 
 class RecordedEvent:
@@ -159,7 +166,11 @@ def meta_copier(recorder, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: recorded.append(self))
     copier = StreamCopier(torch.device("meta"), recorder)
-    return SimpleNamespace(copy=copier.copy, arrive=copier.arrive, recorded=recorded)
+    made = SimpleNamespace(copy=copier.copy, arrive=copier.arrive, recorded=recorded)
+    del copier
+    yield made
+    vars(made).clear()
+    await_dropped()
 
 
 def test_without_a_wish_there_is_nothing_to_do():
@@ -184,9 +195,10 @@ def test_a_batch_that_cannot_be_prepared_has_failed():
 
     delivery = Delivery(prepare)
     assert delivery.prepare_outcome(Finished(3, "good")) == Finished(3, "GOOD")
-    failed = delivery.prepare_outcome(Finished(4, "bad"))
+    left_out = (BadSample(7, 4, 0, "ValueError", ""),)
+    failed = delivery.prepare_outcome(Finished(4, "bad", left_out, state="where"))
     assert isinstance(failed, Failed)
-    assert (failed.number, str(failed.error)) == (4, "bad")
+    assert (failed.number, str(failed.error), failed.state, failed.bad) == (4, "bad", "where", left_out)
     assert delivery.prepare_outcome(Exhausted(5)) == Exhausted(5)
     assert Delivery().prepare_outcome(Finished(3, "good")) == Finished(3, "good")
 
@@ -294,13 +306,14 @@ def test_the_host_batch_is_kept_until_its_copy_is_complete(meta_copier, recorder
 def test_a_copier_that_goes_waits_for_its_last_copy(recorder):
     copier = StreamCopier(torch.device("cuda"), recorder)
     copier.copy([OwnBatch(recorder)])
+    recorder.events[0].while_waiting = lambda: recorder.log.append(threading.current_thread().name)
     del copier
-    gc.collect()
-    assert recorder.log[-1] == "wait for event 0"
+    await_dropped()
+    assert recorder.log[-2:] == ["headrace-keeper", "wait for event 0"]
 
 
 @needs_torch
-def test_a_copy_that_fails_half_way_keeps_what_is_on_its_way(recorder):
+def test_a_copy_that_fails_half_way_is_waited_for_and_keeps_nothing(recorder):
     class Bad:
         def to(self, device):
             raise ValueError("cannot be moved")
@@ -308,10 +321,11 @@ def test_a_copy_that_fails_half_way_keeps_what_is_on_its_way(recorder):
     copier = StreamCopier(torch.device("cuda"), recorder)
     with pytest.raises(ValueError, match="cannot be moved"):
         copier.copy([OwnBatch(recorder), Bad()])
-    assert recorder.log[-1] == "record event 0"
+    assert recorder.log[-2:] == ["record event 0", "wait for event 0"]
     assert not recorder.on_side
+    assert not copier._sent
     copier.copy([OwnBatch(recorder)])
-    assert recorder.log[-1] == "wait for event 0"
+    assert recorder.log[-1] == "record event 1"
 
 
 @needs_torch
@@ -368,8 +382,88 @@ def test_what_cannot_be_pinned_is_copied_all_the_same(meta_copier, monkeypatch):
         raise RuntimeError("cannot pin")
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
-    batch = meta_copier.arrive(meta_copier.copy([torch.ones(2), torch.ones(3, device="meta")]))
-    assert [tensor.device.type for tensor in batch] == ["meta", "meta"]
+    host = [torch.ones(2), torch.ones(3, device="meta")]
+    with pytest.warns(UserWarning, match="copied from pageable memory, which is slower: .* cannot pin"):
+        on_its_way = meta_copier.copy(host)
+    assert [tensor.device.type for tensor in meta_copier.arrive(on_its_way)] == ["meta", "meta"]
+    meta_copier.copy(host)  # without a word
+
+
+@dataclass(frozen=True)
+class Example:
+    x: Any
+    parts: list
+    name: str = "text"
+
+
+@dataclass
+class Total:
+    n: int
+    double: int = field(init=False)
+
+    def __post_init__(self):
+        self.double = 2 * self.n
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["plain", "streams"])
+def test_what_dataclasses_hold_is_moved_and_they_are_left_as_they_are(kind, meta_copier):
+    copier = PlainCopier(torch.device("meta")) if kind == "plain" else meta_copier
+    total = Total(2)
+    batch = [Example(torch.ones(2), [Example(torch.ones(3), [total])]), Total(torch.ones(4)), Total]
+    moved = copier.arrive(copier.copy(batch))
+    assert [type(part) for part in moved[:2]] == [Example, Total]
+    assert (moved[0].x.device.type, moved[0].parts[0].x.device.type, moved[0].name) == ("meta", "meta", "text")
+    assert (moved[1].n.device.type, moved[1].double.device.type, moved[2]) == ("meta", "meta", Total)
+    assert moved[0].parts[0].parts[0] is total or kind == "streams"
+    assert batch[0].x.device.type == batch[0].parts[0].x.device.type == "cpu"
+
+
+@needs_torch
+def test_what_a_batch_is_copied_from_is_kept_though_it_moves_in_place(meta_copier, recorder):
+    class InPlace:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def pin_memory(self):
+            self.tensor = self.tensor.clone()
+            sources.append(weakref.ref(self.tensor))
+            return self
+
+        def to(self, device, non_blocking=False):
+            self.tensor = self.tensor.to(device, non_blocking=non_blocking)
+            return self
+
+    sources = []
+    moved = meta_copier.arrive(meta_copier.copy({"data": InPlace(torch.ones(2))}))["data"]
+    assert moved.tensor.device.type == "meta"
+    assert sources[0]() is not None
+    meta_copier.copy([])
+    assert recorder.log[-1] == "wait for event 0"
+    assert sources[0]() is None
+
+
+@needs_torch
+@pytest.mark.parametrize("n_waiting", [0, 1, 2])
+def test_a_copy_waits_until_the_device_is_done_with_earlier_batches(recorder, n_waiting):
+    """However far the loop runs ahead of the device, at most four batches are there."""
+    copier = StreamCopier(torch.device("cuda"), recorder, depth=2)
+    on_their_way = deque()
+    for n in range(8):
+        on_their_way.append(copier.copy([OwnBatch(recorder)]))
+        done = [line for line in recorder.log if line.startswith("wait for event of arrival")]
+        assert done == [f"wait for event of arrival {i}" for i in range(1, 1 + max(n - 3, 0))]
+        if len(on_their_way) > n_waiting:
+            copier.arrive(on_their_way.popleft())
+
+
+@needs_torch
+def test_batches_that_nobody_took_are_not_counted(recorder):
+    copier = StreamCopier(torch.device("cuda"), recorder, depth=2)
+    for _ in range(8):
+        copier.copy([OwnBatch(recorder)])
+    assert len(copier._on_their_way) <= 1
+    assert copier.arrive(copier.copy([OwnBatch(recorder)]))
 
 
 @needs_torch
@@ -388,23 +482,52 @@ def test_non_blocking_is_asked_only_of_those_who_know_it(recorder):
 
 
 @needs_torch
-def test_a_thread_takes_over_the_consumers_device_and_uses_one_core(monkeypatch):
+@pytest.mark.parametrize("kind", ["module", "accelerator"])
+def test_a_thread_takes_over_the_consumers_device(monkeypatch, kind):
     calls = []
+    names = ("Event", "Stream", "stream", "current_stream")
     module = SimpleNamespace(
-        Stream=None, stream=None, current_stream=None, current_device=lambda: 2, set_device=calls.append
+        **dict.fromkeys(names if kind == "module" else ()), current_device=lambda: 2, set_device=calls.append
     )
+    accelerator = SimpleNamespace(current_device_index=lambda: 2, set_device_index=calls.append)
     monkeypatch.setattr(torch, "cuda", module)
-    monkeypatch.setattr(torch, "set_num_threads", lambda n: calls.append(f"{n} core"))
+    monkeypatch.setattr(torch, "accelerator", None if kind == "module" else accelerator)
     monkeypatch.setattr(torch_devices, "current_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch_devices, "_use_one_core", lambda n_threads: None)
     for device, index in ((None, 2), ("cuda", 2), ("cuda:1", 1)):
         begin = thread_settings(device)
         assert calls == []
         begin()
-        assert calls == ["1 core", index]
+        assert calls == [index]
         calls.clear()
     monkeypatch.setattr(torch_devices, "current_accelerator", lambda: None)
     thread_settings()()
-    assert calls == ["1 core"]
+    assert calls == []
+
+
+@needs_torch
+def test_a_thread_uses_one_core_and_those_started_later_use_as_many_as_before():
+    def ask():
+        found.append(torch.get_num_threads())
+        torch.ones(10**6).sum()
+        found.append(torch.get_num_threads())
+
+    def deliver():
+        begin()
+        ask()
+
+    found, before = [], torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        begin = thread_settings()
+        for target in (deliver, ask):
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join()
+        ask()
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1, 1, 3, 3, 3, 3]
 
 
 @needs_torch
@@ -415,7 +538,8 @@ def test_the_streams_of_a_module_are_used_as_torch_documents_them(monkeypatch):
         def __init__(self, device):
             self.name = f"side stream of {device}"
 
-        def record_event(self):
+        def record_event(self, event):
+            assert event == "blocking event"
             log.append(f"event on {self.name}")
 
     def stream(side):
@@ -423,6 +547,7 @@ def test_the_streams_of_a_module_are_used_as_torch_documents_them(monkeypatch):
         return contextmanager(lambda: iter([None]))()
 
     module = SimpleNamespace(
+        Event=lambda blocking: "blocking event" if blocking else None,
         Stream=Stream,
         stream=stream,
         current_stream=lambda device: f"current of {device}",
@@ -449,6 +574,8 @@ def test_the_streams_of_a_module_are_used_as_torch_documents_them(monkeypatch):
 def test_devices_without_streams():
     for device in ("cpu", "meta", "mps"):
         assert torch_devices._stream_module(torch.device(device)) is None
+        assert torch_devices._streams_of(torch.device(device)) is None
+        assert not PlainCopier(torch.device(device)).worth_a_thread
 
 
 @needs_torch
@@ -467,7 +594,7 @@ def test_ahead_of_a_loop(recorder, monkeypatch):
 
     where = []
     copier = StreamCopier(torch.device("cuda"), recorder)
-    monkeypatch.setattr(torch_devices, "device_copier", lambda device: copier)
+    monkeypatch.setattr(torch_devices, "device_copier", lambda device, depth: copier)
     delivery = plan_delivery(lambda batch: where.append(threading.current_thread().name) or batch, "meta")
     for on_its_way in Ahead(Source(), delivery.prepare, begin=lambda: None):
         assert delivery.finish(on_its_way).name == "moved"

@@ -36,7 +36,7 @@ def loading(stream, path, **options):
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "engine": "threads"}, {"num_workers": 2}])
 def test_records_are_written_once(bad_lines, tmp_path, options):
     path = tmp_path / "bad.jsonl"
-    with loading(bad_lines.shuffle(2), path, **options) as loader:
+    with loading(bad_lines.shuffle(blocks=2), path, **options) as loader:
         for _ in range(2):
             assert sum(map(len, loader)) == 15
     found = records(path)
@@ -94,7 +94,7 @@ def test_rows_say_where_they_come_from(tmp_path):
         return row
 
     path = tmp_path / "bad.jsonl"
-    loader = loading(in_memory(20, 4).shuffle(5).map(str).map(int).map(refuse_9), path)
+    loader = loading(in_memory(20, 4).shuffle(blocks=5).map(str).map(int).map(refuse_9), path)
     list(loader)
     [record] = records(path)
     assert record["where"] == "Map at row 1 of memory"

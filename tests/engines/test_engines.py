@@ -52,7 +52,7 @@ def ahead(request):
 
 
 def is_remote(engine):
-    return type(engine).__name__ == "ProcessEngine"
+    return type(engine).__name__ in ("ProcessEngine", "RayActorEngine")
 
 
 # Tasks and outcomes

@@ -14,8 +14,9 @@ import pytest
 from headrace import WorkerDiedError, WorkerTimeoutError
 from headrace.base.messages import PackedIndices, Pull, Task, decoded
 from headrace.engines import launch
+from headrace.engines.fleet import describe_restart
 from headrace.engines.process_worker import LOST_CONNECTION
-from headrace.engines.reports import describe_death, describe_restart
+from headrace.engines.reports import describe_death
 from headrace.engines.worker import key_at, place_of
 from tests.engines.jobs import Gated, job, processes, run, wait_for
 
@@ -57,10 +58,10 @@ def test_where_a_worker_died():
     assert "on stderr" in early
 
 
-def test_only_workers_that_import_the_script_are_told_of_a_guard(monkeypatch):
+def test_only_workers_that_import_the_script_are_told_of_a_guard():
     """Forked workers do not, nor do those that get all they need by value."""
     importing, other = Ended(1), Ended(1)
-    monkeypatch.setitem(launch._reasons, importing, "dataset.lock cannot be pickled")
+    setattr(importing, launch._REASON, "dataset.lock cannot be pickled")
     text = describe_death(0, importing, None, was_ready=False)
     assert '__name__ == "__main__"' in text
     assert "because dataset.lock cannot be pickled" in text
@@ -142,7 +143,7 @@ import headrace
 limit = len(os.listdir("/proc/self/fd")) + 12
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 try:
-    iter(headrace.DataLoader([1, 2], num_workers=20, multiprocessing_context="fork"))
+    next(iter(headrace.DataLoader([1, 2], num_workers=20, multiprocessing_context="fork")))
 except headrace.WorkerStartError as error:
     assert str(limit) in str(error), error
     print(error)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base import endings
 from headrace.base.messages import Task
-from headrace.engines import shutdown, timeouts
 from tests.engines.jobs import job, processes, wait_for
 
 
@@ -32,8 +32,8 @@ class Stubborn:
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(timeouts, "_GRACE_S", 0.3)
-    monkeypatch.setattr(shutdown, "_TERMINATE_S", 0.3)
+    monkeypatch.setattr(endings, "_GRACE_S", 0.3)
+    monkeypatch.setattr(endings, "_TERMINATE_S", 0.3)
 
 
 def pids(folder):
@@ -55,28 +55,39 @@ def test_a_worker_that_hangs_is_ended_in_bounded_time(quick, tmp_path, ignores_s
 
 
 def test_the_bounds_are_what_they_should_be():
-    assert 1 <= timeouts._GRACE_S <= 10
-    assert shutdown._TERMINATE_S <= 5
-    assert timeouts._GRACE_INTERRUPTED_S < 1
+    assert 1 <= endings._GRACE_S <= 10
+    assert endings._TERMINATE_S <= 5
+    assert endings._GRACE_URGENT_S + endings._TERMINATE_URGENT_S <= 0.5
 
 
-def test_a_user_who_pressed_ctrl_c_does_not_wait(monkeypatch, tmp_path):
-    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
+def interrupt_soon(seconds):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    return before
+
+
+def test_a_user_who_presses_ctrl_c_does_not_wait(monkeypatch, tmp_path):
+    """Neither where the end is waited for, nor afterwards."""
+    monkeypatch.setattr(endings, "_GRACE_S", 100.0)
     engine = processes("fork", workers=1)
-    engine.start(job(Stubborn(tmp_path, ignores_sigterm=False)))
+    engine.start(job(Stubborn(tmp_path)))
     engine.submit(Task(0, [0], 0))
     while not pids(tmp_path):
         time.sleep(0.01)
     started = time.monotonic()
+    before = interrupt_soon(0.1)
     try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        engine.close()
+        with pytest.raises(KeyboardInterrupt):
+            engine.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    engine.close()
     assert time.monotonic() - started < 5
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path))
 
 
 def test_workers_that_do_as_asked_are_not_waited_for(monkeypatch):
-    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
+    monkeypatch.setattr(endings, "_GRACE_S", 100.0)
     engine = processes("fork")
     engine.start(job(range(100)))
     engine.submit(Task(0, [0], 0))
@@ -97,7 +108,7 @@ class Slow:
 
 
 def test_a_worker_stops_after_the_sample_it_is_at(monkeypatch, tmp_path):
-    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
+    monkeypatch.setattr(endings, "_GRACE_S", 100.0)
     engine = processes("fork", workers=1)
     engine.start(job(Slow(tmp_path)))
     for number in range(2):
@@ -118,7 +129,7 @@ class Talkative:
 def test_a_worker_that_waits_to_be_read_ends_at_once(monkeypatch):
     from headrace.transport import shared_memory
 
-    monkeypatch.setattr(timeouts, "_GRACE_S", 100.0)
+    monkeypatch.setattr(endings, "_GRACE_S", 100.0)
     monkeypatch.setattr(shared_memory, "_SMALLEST", 2**20)
     monkeypatch.setattr(shared_memory, "_LARGEST", 2**20)
     engine = processes("fork")

@@ -26,4 +26,4 @@ def workers(request):
 @pytest.fixture
 def short_grace(monkeypatch):
     """Workers that are stuck are not waited for as long as usual."""
-    monkeypatch.setattr("headrace.engines.timeouts._GRACE_S", 0.2)
+    monkeypatch.setattr("headrace.base.endings._GRACE_S", 0.2)

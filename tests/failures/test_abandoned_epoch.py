@@ -11,6 +11,7 @@ import weakref
 import pytest
 
 from headrace import DataLoader
+from headrace.base.endings import await_dropped
 from headrace.testing import SlowDataset
 from tests.failures.outcomes import Each, outcomes, plain
 from tests.failures.test_exception_in_stream import Stream
@@ -19,7 +20,8 @@ WHOLE = [[i, i + 1] for i in range(0, 20, 2)]
 
 
 def nobody_works():
-    """Whether all workers are gone."""
+    """Whether all workers are gone; those that were dropped leave in a moment."""
+    await_dropped()
     names = [thread.name for thread in threading.enumerate()]
     return not multiprocessing.active_children() and not any(name.startswith("headrace") for name in names)
 
@@ -53,6 +55,15 @@ def test_persistent_workers_start_over_with_the_next_iterator(workers):
     second = iter(loader)
     assert second is first  # as torch's
     assert outcomes(second) == WHOLE
+    loader.close()
+
+
+def test_persistent_workers_that_were_closed_by_their_iterator_are_started_anew(workers):
+    loader = DataLoader(range(20), batch_size=2, persistent_workers=True, **workers)
+    iterator = iter(loader)
+    assert plain(next(iterator)) == [0, 1]
+    iterator.close()
+    assert outcomes(loader) == WHOLE
     loader.close()
 
 
@@ -123,6 +134,17 @@ def test_leaving_does_not_wait_for_the_batches_that_nobody_wants():
     start = time.monotonic()
     iterator.close()
     assert time.monotonic() - start < 3  # a batch takes 5 seconds
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_break_does_not_wait_for_the_sample_at_work(workers, persistent):
+    loader = DataLoader(SlowDataset(range(100), lambda index: index), persistent_workers=persistent, **workers)
+    for _ in loader:
+        start = time.monotonic()
+        break
+    del loader
+    assert time.monotonic() - start < 0.9  # the sample takes one second at least
+    assert nobody_works()
 
 
 def test_threads_that_are_left_stop_after_their_sample():

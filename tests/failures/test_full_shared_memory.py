@@ -53,8 +53,7 @@ def test_little_room_is_told_with_numbers(no_memfd, monkeypatch):
     report_free(monkeypatch, 16 * 2**20)
     loader = DataLoader(Each(make, 16), batch_size=2, num_workers=2)
     with pytest.warns(UserWarning, match="has 16 MB free") as warned:
-        iterator = iter(loader)
-    check(iterator)
+        check(loader)
     text = str(warned[0].message)
     assert "4 MB" in text  # for each worker
     assert "--shm-size" in text

@@ -48,8 +48,7 @@ def check(tmp_path, source, method="fork"):
     {source}
     options = {{"num_workers": 2, "output": "numpy", "multiprocessing_context": "{method}", "worker_init_fn": init}}
     iterator = iter(DataLoader(dataset, **options))
-    if init is None:
-        next(iterator)
+    iterator.begin_now() if init else next(iterator)
     print("running", flush=True)
     time.sleep(60)
     """

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from headrace import DataLoader, Dataset, IterableDataset, get_worker_info
+from headrace import DataLoader, Dataset, IterableDataset, get_worker_info, rng
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import outcomes, plain
 from tests.failures.scripts import children, needs_proc, run_script
@@ -21,7 +21,7 @@ from tests.needs import needs_torch
 
 
 class Augmented(Dataset):
-    """Every sample depends on all that the worker's global generators gave before."""
+    """Every sample depends on all that the worker's generators gave before."""
 
     def __init__(self, n, use_torch=False):
         self._n = n
@@ -32,7 +32,7 @@ class Augmented(Dataset):
 
     def __getitem__(self, index):
         time.sleep(0.002)
-        return [index, random.random(), np.random.random(), *self._drawn_by_torch()]
+        return [index, random.random(), np.random.random(), rng().random(), *self._drawn_by_torch()]
 
     def _drawn_by_torch(self):
         if not self._use_torch:
@@ -52,7 +52,7 @@ class AugmentedStream(IterableDataset):
         info = get_worker_info()
         for index in range(info.id, self._n, info.num_workers):
             time.sleep(0.002)
-            yield [index, random.random(), np.random.random()]
+            yield [index, random.random(), np.random.random(), rng().random()]
 
 
 class Killer:
@@ -313,3 +313,62 @@ def test_other_start_methods(tmp_path, method):
     ended = run_script(tmp_path, source)
     assert ended.stdout == "True 6 True\n", ended.stderr
     assert ended.stderr.count("Warning") == ended.stderr.count("takes its place") == 1
+
+
+class Turning(IterableDataset):
+    """Begins elsewhere in each epoch, and says where."""
+
+    turn = 0
+
+    def __iter__(self):
+        turn, self.turn = self.turn, self.turn + 1
+        for number in range(24):
+            time.sleep(0.002)
+            yield [1000 * turn + number]
+
+    def state_dict(self):
+        return {"turn": self.turn}
+
+    def load_state_dict(self, state):
+        self.turn = state["turn"]
+
+
+def test_a_dataset_that_counts_epochs_goes_on_counting():
+    check(Turning(), 3, num_workers=1, persistent_workers=True)
+
+
+class Continued(IterableDataset):
+    """Goes on where it was left, in the next epoch, too."""
+
+    at = 0
+
+    def __iter__(self):
+        while self.at < 40:
+            self.at += 1
+            yield self.at
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.filterwarnings("ignore:Worker")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_resumed_epoch_is_left_and_the_worker_dies_before_the_next(is_killed):
+    """Its replacement resumes that epoch, too: only so does the next one begin in the right place."""
+    arguments = {"num_workers": 1, "persistent_workers": True, "on_worker_death": "restart", "output": "numpy"}
+    with DataLoader(Continued(), None, **arguments) as loader:
+        batches = iter(loader)
+        assert [next(batches) for _ in range(7)] == list(range(1, 8))
+        state = loader.state_dict()
+    with DataLoader(Continued(), None, **arguments) as loader:
+        loader.load_state_dict(state)
+        batches = iter(loader)
+        assert [next(batches) for _ in range(5)] == list(range(8, 13))
+        if is_killed:
+            (pid,) = batches._batches._engine.pids().values()
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert next(iter(loader)) == 15  # two were in flight

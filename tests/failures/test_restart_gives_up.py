@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from headrace import DataLoader, IterableDataset, WorkerDiedError, get_worker_info, read_text
+from headrace import DataLoader, IterableDataset, MultiStreamDataLoader, WorkerDiedError, get_worker_info, read_text
+from headrace import Stream as HeadraceStream
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import Each, outcomes, split, until
 
@@ -173,6 +174,41 @@ def test_a_worker_that_dies_while_idle_again_and_again(tmp_path):
         list(iterator)
     iterator.close()
     assert len(list(tmp_path.iterdir())) < 60
+
+
+def loaders_that_die(init):
+    options = {"num_workers": 1, "worker_init_fn": init, "on_worker_death": "restart", "max_restarts": 4}
+    yield DataLoader(range(4), **options)
+    yield DataLoader(Stream(), **options)
+    yield DataLoader(HeadraceStream.from_blocks([0], range), seed=1, **options)
+    yield MultiStreamDataLoader([range(4)], 1, **options)
+
+
+def test_max_restarts_sets_how_many_are_replaced_for_every_kind_of_loader(tmp_path):
+    def init(number):
+        (tmp_path / f"{os.getpid()}").touch()
+        os._exit(9)
+
+    for n, loader in enumerate(loaders_that_die(init), 1):
+        with pytest.raises(WorkerDiedError, match=r"5 workers within \d+\.\d s, with no batch in between"):
+            list(loader)
+        loader.close()
+        assert len(list(tmp_path.iterdir())) == 5 * n
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"max_restarts": 3}, ValueError, "needs on_worker_death='restart'"),
+        ({"max_restarts": 0, "on_worker_death": "restart"}, ValueError, "at least 1, got 0"),
+        ({"max_restarts": "3", "on_worker_death": "restart"}, TypeError, "should be an integer, got '3'"),
+    ],
+)
+def test_max_restarts_is_checked(options, error, told):
+    with pytest.raises(error, match=told):
+        DataLoader(range(4), num_workers=1, **options)
+    with pytest.raises(error, match=told):
+        MultiStreamDataLoader([range(4)], 1, num_workers=1, **options)
 
 
 class Stream(IterableDataset):

@@ -92,10 +92,10 @@ def test_no_process_can_be_started(monkeypatch, call):
         return start(*args)
 
     monkeypatch.setattr(launch, "_start", refuse_some)
-    monkeypatch.setattr("headrace.arguments.warn_of_many_workers", lambda number: None)
-    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda number: None)
+    monkeypatch.setattr("headrace.arguments.warn_of_many_workers", lambda number, engine: None)
+    monkeypatch.setattr("headrace.loader.warn_of_many_workers", lambda number, engine: None)
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     with pytest.raises(WorkerStartError, match="could not be started"):
-        iter(DataLoader(range(4), num_workers=3))
+        next(iter(DataLoader(range(4), num_workers=3)))
     assert len(calls) == call + 1
     assert not before or len(os.listdir("/proc/self/fd")) <= before

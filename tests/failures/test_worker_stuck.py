@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 
 from headrace import DataLoader, WorkerTimeoutError
+from headrace.deliver.device import Delivery
 from headrace.testing import DyingDataset
 from tests.failures.outcomes import Each, plain, until
 from tests.failures.scripts import needs_proc, run_script
@@ -50,6 +51,17 @@ def test_worker_sample_and_stack_are_shown(short_grace, function):
     assert "Worker 1 (pid " in text
     assert "batch 3, sample 3" in text
     assert f"in {function.__name__}" in text
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_a_worker_that_is_known_to_be_stuck_is_not_waited_for_again(prepares, monkeypatch):
+    if prepares:
+        monkeypatch.setattr("headrace.epochs.plan_delivery", lambda *_: Delivery(prepare=lambda batch: batch))
+    iterator = iter(DataLoader(Each(stuck_in_sleep, 12), num_workers=2, timeout=1))
+    until(WorkerTimeoutError, iterator)
+    start = time.monotonic()
+    iterator.close()
+    assert time.monotonic() - start < 3  # a worker that may still finish its sample gets 5 seconds
 
 
 def test_the_error_is_a_runtime_error_as_torchs(short_grace):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import Dataset, IterableDataset, StateError
+from headrace import Dataset, IterableDataset, StateError, Stream, rng
+from headrace.multistream import sequence_reader
 from headrace.multistream.loader import MultiStreamDataLoader
 from tests.multistream.oracle import Case, cases, plain, take, through_json
+from tests.resuming import former
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -255,7 +259,7 @@ def test_running_forward_needs_no_memory():
         return iter(range(10**6))
 
     loader = MultiStreamDataLoader([numbers], 1)
-    state = stop_after(loader, 1)
+    state = former(stop_after(loader, 1))
     loader.load_state_dict(changed(state, {"step": 900_000, "places": [[0, 900_000]]}))
     tracemalloc.start()
     batches = take(loader, 1)
@@ -263,3 +267,30 @@ def test_running_forward_needs_no_memory():
     tracemalloc.stop()
     assert batches == [[900_000]]
     assert peak < 2_000_000
+
+
+def _rows(first):
+    return range(first, first + first % 3)  # some blocks are empty
+
+
+def _noisy(number):
+    return [number, random.random(), np.random.rand(), rng().random()]
+
+
+@pytest.mark.parametrize("assign", ["shuffle", "partition"])
+@pytest.mark.parametrize("cycle", [True, False])
+def test_streams_that_draw_resume_anywhere(assign, cycle, monkeypatch):
+    """What a window draws does not depend on how many items are read at a time, nor on where reading begins."""
+    monkeypatch.setattr(sequence_reader, "_SKIPPED", 4)
+
+    def make():
+        streams = [Stream.from_blocks(range(i, i + 9), _rows).map(_noisy) for i in range(4)]
+        return MultiStreamDataLoader(streams, 2, assign=assign, cycle=cycle, seq_len=3, seed=5, collate_fn=repr)
+
+    with make() as loader:
+        whole = list(map(plain, islice(loader, N)))
+    assert len(whole) > 3
+    for stop in range(len(whole)):
+        with make() as loader:
+            loader.load_state_dict(stop_after(make(), stop) if stop else loader.state_dict())
+            assert list(map(plain, islice(loader, len(whole) - stop))) == whole[stop:]

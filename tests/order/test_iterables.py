@@ -7,13 +7,14 @@ import pytest
 from headrace import StateError
 from headrace.base.messages import Exhausted, Failed, Finished, IterableStart, Place, PlacedKeys, Pull, Skipped, Task
 from headrace.order.iterables import IterableOrder, IterablePlan, LaneProgress
+from tests.recorded.cases import Resumable
 from tests.resuming import through_json
 
 DESCRIBED = {"batch_size": 3}
 
 
 def order(seed=None, batch_size=3):
-    return IterableOrder(batch_size, seed, DESCRIBED)
+    return IterableOrder(batch_size, seed, DESCRIBED, Resumable(9))
 
 
 def give(plan, lane, state=None):
@@ -127,18 +128,21 @@ def test_seek_reads_on():
 
 
 def test_check():
-    saved = followed().position()
+    course = order().parse(followed().position())
+    saved = {"epoch": 0, "batches": sum(lane["batches"] for lane in course["lanes"]), "course": course}
     order().check(saved, is_edge=False)
-    order().check(order().edge(), is_edge=True)
-    order().check(order().seek(0, 4), is_edge=False)
+    for other in (order().edge(), order().seek(0, 4)):
+        order().check({"epoch": 0, "batches": 0, "course": order().parse(other)}, is_edge=True)
     with pytest.raises(StateError, match="seed = None, and here it is 5"):
         order(seed=5).check(saved, is_edge=False)
-    with pytest.raises(StateError, match="a lane for each worker"):
-        order().check({**saved, "lanes": saved["lanes"][:2]}, is_edge=False)
+    with pytest.raises(StateError, match=r"lanes must be a list of \d"):
+        order().check({**saved, "course": {**course, "lanes": course["lanes"][:2]}}, is_edge=False)
+    with pytest.raises(StateError, match="sum of the batches"):
+        order().check({**saved, "batches": 99}, is_edge=False)
     with pytest.raises(StateError, match="workers must be an int"):
-        order().check({**saved, "workers": None}, is_edge=False)
-    with pytest.raises(StateError, match="batches must be an int"):
-        order().check({**saved, "lanes": [{**lane, "batches": -1} for lane in saved["lanes"]]}, is_edge=False)
+        order().parse({**course, "workers": None})
+    with pytest.raises(StateError, match=r"lanes\[0\]\.batches must be an int"):
+        order().parse({**course, "lanes": [{**lane, "batches": -1} for lane in course["lanes"]]})
 
 
 def test_nobody_knows_the_number_of_batches():

@@ -183,7 +183,7 @@ def test_a_plan_that_goes_on_counts_from_where_it_began():
 
 def test_check():
     order = order_of(SequentialSampler(range(20)))
-    saved = order.seek(0, 3)
+    saved = {"epoch": 0, "batches": 3, "course": order.parse(order.seek(0, 3))}
     order.check(saved, is_edge=False)
     order_of(SequentialSampler(range(20)), 5, shard=Shard(2, 4)).check(saved, is_edge=False)  # is well defined
     with pytest.raises(StateError, match="seed = 7, and here it is 8"):
@@ -193,4 +193,8 @@ def test_check():
     with pytest.raises(StateError, match="samples = 20, and here it is 21"):
         order_of(SequentialSampler(range(21))).check(saved, is_edge=False)
     with pytest.raises(StateError, match="position must be an int"):
-        order.check({**saved, "position": None}, is_edge=False)
+        order.parse({**saved["course"], "position": None})
+    with pytest.raises(StateError, match=r"course\.position must be 0, got 6"):
+        order.check({**saved, "batches": 0}, is_edge=True)
+    with pytest.raises(StateError, match=r"course\.position must be an int of at least 9, got 6"):
+        order.check({**saved, "batches": 9}, is_edge=False)

@@ -184,16 +184,22 @@ def test_a_sampler_that_draws_from_another_generator_is_not_told_of():
 def test_check():
     order = order_of(Eager(20))
     with own_generators():
-        _, saved, _ = draw(order, 2)
+        _, course, _ = draw(order, 2)
+    saved = {"epoch": 0, "batches": 2, "course": order.parse(course)}
     order.check(saved, is_edge=False)
     with pytest.raises(StateError, match="length = 10, and here it is 11"):
         TorchOrder(Eager(20), None, lambda: {"length": 11}).check(saved, is_edge=False)
-    for name in saved["replay"]:
-        damaged = {**saved, "replay": {key: value for key, value in saved["replay"].items() if key != name}}
-        with pytest.raises(StateError, match=f"{name}.* is missing"):
-            order.check(damaged, is_edge=False)
+    replay = course["replay"]
+    for name in replay:
+        damaged = {**course, "replay": {key: value for key, value in replay.items() if key != name}}
+        with pytest.raises(StateError, match=rf"course\.replay must be a mapping with {name}, got"):
+            order.parse(damaged)
     with pytest.raises(StateError, match="given must be an int"):
-        order.check({**saved, "replay": {**saved["replay"], "given": -1}}, is_edge=False)
+        order.parse({**course, "replay": {**replay, "given": -1}})
+    with pytest.raises(StateError, match="given must be 3, got 2"):
+        order.check({**saved, "batches": 3}, is_edge=False)
+    with pytest.raises(StateError, match="drawn must be an int of at least 2, got 1"):
+        order.check({**saved, "course": {**course, "replay": {**replay, "drawn": 1}}}, is_edge=False)
 
 
 def test_the_number_of_batches_is_the_samplers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,13 @@ import torch
 from headrace import CollateError, CollateTypeError
 
 Fingerprint = tuple[Any, ...]
+
+_DEATH_IN_TORCH = re.compile(r"DataLoader worker \(pid.*(exited unexpectedly|is killed by signal)", re.DOTALL)
+
+
+class TorchWorkerDiedError(Exception):
+    """A worker of torch's own died, as on a busy machine. torch tells that from a signal handler, to whoever runs."""
+
 
 _TORCH_ERRORS = {CollateError: RuntimeError, CollateTypeError: TypeError}
 # torch gives these once in a process, so whoever comes second gets none.
@@ -82,6 +90,9 @@ def outcome(action: Callable[[], Any], *, exact_strides: bool = True) -> Fingerp
     """What an action returned or which error it raised, and the kinds of warning that came with it.
 
     headrace's own collate errors count as the torch errors that they derive from.
+
+    Raises:
+        TorchWorkerDiedError: torch said so; headrace's error has another type.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -89,6 +100,8 @@ def outcome(action: Callable[[], Any], *, exact_strides: bool = True) -> Fingerp
             result = ("returned", fingerprint(action(), exact_strides=exact_strides))
         except StopIteration:
             result = ("stopped",)
-        except Exception as error:  # noqa: BLE001 (the type of any error is what is compared)
+        except Exception as error:
+            if type(error) is RuntimeError and _DEATH_IN_TORCH.match(str(error)):
+                raise TorchWorkerDiedError(str(error)) from error
             result = ("raised", _TORCH_ERRORS.get(type(error), type(error)))
     return (*result, tuple(w.category for w in caught if not str(w.message).startswith(_GIVEN_ONCE + _OTHERS)))

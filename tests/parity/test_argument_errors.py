@@ -87,10 +87,16 @@ def moments(library: ModuleType, dataset: Any, options: dict[str, Any]) -> list[
     if loader.num_workers:  # workers are not started here
         return seen
     iterators: list[Any] = []
-    seen.append(outcome(lambda: iterators.append(iter(loader))))
-    for iterator in iterators:
-        seen += [outcome(lambda iterator=iterator: next(iterator)) for _ in range(2)]
-    return seen
+    seen.append(outcome(lambda: _first_of(loader, iterators)))
+    return seen + [outcome(lambda iterator=iterator: next(iterator)) for iterator in iterators]
+
+
+def _first_of(loader: Any, iterators: list[Any]) -> Any:
+    """The first batch, and what gives the next ones; of what torch raises at `iter`, headrace raises some here."""
+    iterator = iter(loader)
+    batch = next(iterator)
+    iterators.append(iterator)
+    return batch
 
 
 def assert_same_moments(dataset: Any, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""When random numbers are drawn: samplers at the first batch, the workers' base seed at `iter`."""
+"""When random numbers are drawn: nothing at `iter`; at the first batch, what torch has drawn by then."""
 
 from __future__ import annotations
 
@@ -49,25 +49,29 @@ def test_the_state_after_every_batch(
         torch.manual_seed(3)
         generator = torch.Generator().manual_seed(0) if given else None
         loader = library.DataLoader(DATA, batch_size, sampler=make(library, generator), generator=generator)
-        seen = [state(generator)]
-        iterator = iter(loader)
-        seen.append(state(generator))
-        seen += [state(generator) for _ in iterator]
-        return [*seen, state(generator)]
+        return [state(generator), *(state(generator) for _ in loader), state(generator)]
 
     assert states(headrace) == states(torch_data)
 
 
 @pytest.mark.parametrize("dataset", [DATA, torch_data.ChainDataset([])], ids=["map", "iterable"])
-def test_the_base_seed_is_drawn_at_iter(dataset: Any) -> None:
-    for library in (torch_data, headrace):
-        generator = torch.Generator().manual_seed(0)
-        loader = library.DataLoader(dataset, generator=generator)
-        expected = torch.Generator().manual_seed(0)
-        assert state(generator) == state(expected)
-        iter(loader)
-        torch.empty((), dtype=torch.int64).random_(generator=expected)
-        assert state(generator) == state(expected)
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("given", [True, False])
+def test_nothing_is_drawn_at_iter(dataset: Any, workers: int, given: bool) -> None:
+    def draw(library: ModuleType) -> tuple[bytes, bytes]:
+        torch.manual_seed(3)
+        generator = torch.Generator().manual_seed(0) if given else None
+        loader = library.DataLoader(dataset, num_workers=workers, generator=generator)
+        iterator = iter(loader)
+        then = state(generator)
+        next(iterator, None)
+        return then, state(generator)
+
+    torch.manual_seed(3)
+    before = state(torch.Generator().manual_seed(0) if given else None)
+    (at_iter, after), (at_torchs_iter, after_torchs) = draw(headrace), draw(torch_data)
+    assert at_iter == before != at_torchs_iter
+    assert after == after_torchs
 
 
 def test_len_and_construction_draw_nothing() -> None:
@@ -82,7 +86,7 @@ def test_the_distributed_sampler_leaves_the_global_state_alone() -> None:
     assert state(None) == before
 
 
-def test_a_users_sampler_starts_at_iter() -> None:
+def test_a_users_sampler_starts_with_the_first_batch() -> None:
     class Eager:
         started = 0
 
@@ -90,8 +94,52 @@ def test_a_users_sampler_starts_at_iter() -> None:
             self.started += 1
             return iter(DATA)
 
-    for library in (torch_data, headrace):
-        alone, batched = Eager(), Eager()
-        iter(library.DataLoader(DATA, None, sampler=alone))
-        iter(library.DataLoader(DATA, 2, sampler=batched))
-        assert (alone.started, batched.started) == (1, 0)
+    sampler = Eager()
+    iterator = iter(headrace.DataLoader(DATA, None, sampler=sampler))
+    assert sampler.started == 0
+    next(iterator)
+    assert sampler.started == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_several_iterators_draw_in_the_order_they_were_made_in(workers: int, first: int) -> None:
+    def run(library: ModuleType) -> list[Any]:
+        torch.manual_seed(3)
+        one, other = (library.DataLoader(DATA, 5, shuffle=True, num_workers=workers) for _ in range(2))
+        iterators = [iter(one), iter(other), iter(one)]
+        seen = [next(iterators[first]).tolist(), state(None)]
+        seen += [[batch.tolist() for batch in batches] for batches in zip(*iterators, strict=False)]
+        return [*seen, state(None)]
+
+    assert run(headrace) == run(torch_data)
+
+
+def test_an_iterator_that_is_dropped_draws_nothing_and_counts_no_epoch() -> None:
+    def run(checks: int, **options: Any) -> list[list[int]]:
+        torch.manual_seed(3)
+        loader = headrace.DataLoader(DATA, 5, shuffle=True, **options)
+        for _ in range(checks):
+            iter(loader)
+        batches = [batch.tolist() for batch in loader]
+        for _ in range(checks):
+            iter(loader)
+        loader.close()
+        return batches + [batch.tolist() for batch in loader]
+
+    for options in ({}, {"seed": 3}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
+        assert run(3, **options) == run(0, **options)
+
+
+def test_an_error_of_a_beginning_is_raised_by_its_own_iterator() -> None:
+    class Broken:
+        def __iter__(self) -> Any:
+            raise LookupError("no order")
+
+    broken, sound = headrace.DataLoader(DATA, None, sampler=Broken()), headrace.DataLoader(DATA, 5)
+    bad, good = iter(broken), iter(sound)
+    assert next(good).tolist() == DATA[:5]
+    with pytest.raises(LookupError):
+        next(bad)
+    assert list(bad) == []
+    assert len(list(good)) == 1

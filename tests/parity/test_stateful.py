@@ -120,13 +120,14 @@ def test_what_was_loaded_is_told_again(make, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_at_the_last_batch_resumes_to_none(make, workers):
+def test_a_state_at_the_last_batch_resumes_to_the_next_epoch(make, workers):
     loader = make(list(range(6)), batch_size=2, num_workers=workers)
     for _ in loader:
         state = loader.state_dict()
     other = make(list(range(6)), batch_size=2, num_workers=workers)
     other.load_state_dict(state)
-    assert lists(other) == []
+    if not isinstance(other, headrace.DataLoader):
+        assert lists(other) == []  # in which a training that counts its batches would end
     assert lists(other) == [[0, 1], [2, 3], [4, 5]]
 
 

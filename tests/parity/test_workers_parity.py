@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing import resource_sharer
 from typing import Any
 
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 import headrace
 
 from . import orders, samples, sources
-from .equality import outcome
+from .equality import TorchWorkerDiedError, outcome
 from .exploring import explore
 from .test_loader_parity import collate_options, collations, seeds
 from .traces import (
@@ -52,13 +53,48 @@ def _no_thread_of_torchs_left() -> Iterator[None]:
     resource_sharer.stop()
 
 
+_TRIES = 3
 lengths = st.integers(0, 14)
 batch_sizes = st.none() | st.integers(1, 5) | st.just(20)
 
 
 def assert_same_traces(build: BuildLoader, plan: list[Step]) -> None:
-    settings = (Setting(library, exact_strides=False) for library in (torch_data, headrace))
-    compare_traces(*(trace(build, setting, plan) for setting in settings))
+    for _ in range(_TRIES):
+        settings = (Setting(library, exact_strides=False) for library in (torch_data, headrace))
+        with suppress(TorchWorkerDiedError):  # there is nothing to compare with
+            compare_traces(*(trace(build, setting, plan) for setting in settings))
+            return
+    raise AssertionError(f"Workers of torch's own died in each of {_TRIES} tries.")
+
+
+@pytest.mark.parametrize("library", [torch_data, headrace])
+@pytest.mark.parametrize("deaths", [1, 9])
+def test_only_deaths_that_torch_tells_are_tried_again(
+    monkeypatch: pytest.MonkeyPatch, library: Any, deaths: int
+) -> None:
+    """torch's own message from its handler, wherever it comes; headrace's error of the same words counts."""
+    raised, genuine = [], trace
+
+    def interrupted(build: Any, setting: Setting, plan: Any) -> Any:
+        if setting.own is library and len(raised) < deaths:
+            raised.append(library)
+            outcome(_fail_as_torch)
+        return genuine(build, setting, plan)
+
+    def _fail_as_torch() -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. ")
+
+    monkeypatch.setitem(assert_same_traces.__globals__, "trace", interrupted)
+    if deaths == 1:
+        assert_same_traces(lambda setting: setting.own.DataLoader(range(3)), [])
+    else:
+        with pytest.raises(AssertionError, match="died in each of 3 tries"):
+            assert_same_traces(lambda setting: setting.own.DataLoader(range(3)), [])
+
+    def fail_as_headrace() -> None:
+        raise headrace.WorkerDiedError("DataLoader worker 0 (pid(s) 7) exited unexpectedly: it left.")
+
+    assert outcome(fail_as_headrace)[:2] == ("raised", headrace.WorkerDiedError)
 
 
 def spend_random_numbers(worker: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -98,19 +98,41 @@ def trace(build: BuildLoader, setting: Setting, plan: list[Step]) -> list[tuple[
     note("attributes", lambda: [loader.batch_size, loader.drop_last, loader.num_workers, loader.timeout])
     note("len", lambda: len(loader))
     iterators: dict[int, Any] = {}
-    for step in [*plan, Step("drain", 0)]:
+    for step in _used([*plan, Step("drain", 0)]):
         if step.action == "start" or step.slot not in iterators:
             end_torchs_workers(iterators.pop(step.slot, None), loader)
-            note(f"start {step.slot}", lambda slot=step.slot: iterators.update({slot: iter(loader)}))
+            iterators[step.slot] = _start(loader)
         for _ in range({"start": 0, "next": 1, "drain": _MOST_BATCHES}[step.action]):
-            if step.slot not in iterators:
-                break
             result = note(f"next of {step.slot}", lambda slot=step.slot: next(iterators[slot]))
             if result[0] == "stopped":
                 break
     for iterator in iterators.values():
         end_torchs_workers(iterator)
     return seen
+
+
+def _used(plan: list[Step]) -> list[Step]:
+    """Without iterators that nothing is taken from: torch draws for them, and headrace does not."""
+    used: list[Step] = []
+    taken: set[int] = set()
+    for step in reversed(plan):
+        if step.action != "start" or step.slot in taken:
+            used.append(step)
+        taken.discard(step.slot) if step.action == "start" else taken.add(step.slot)
+    return used[::-1]
+
+
+def _start(loader: Any) -> Any:
+    """An iterator; what torch raises here, headrace raises with the first batch."""
+    try:
+        return iter(loader)
+    except Exception as error:  # noqa: BLE001 (whatever it is)
+        return _raise_once(error)
+
+
+def _raise_once(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
 
 
 def end_torchs_workers(iterator: Any, loader: Any = None) -> None:
@@ -132,8 +154,7 @@ def whole_epochs(build: BuildLoader, setting: Setting, n_epochs: int) -> list[An
     seen: list[Any] = []
     iterators: list[Any] = []
     for _ in range(n_epochs):
-        seen.append(outcome(lambda: iterators.append(iter(loader))))
-        seen.append(_random_states(setting))
+        iterators.append(_start(loader))
         results = iter(lambda: outcome(lambda: next(iterators[-1]), exact_strides=False), ("stopped", ()))
         seen.append(sorted(map(repr, results)))
         seen.append(_random_states(setting))

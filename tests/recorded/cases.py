@@ -348,35 +348,35 @@ def _draw_some(line: str) -> list[str]:
 STEPS: dict[str, Callable[[Path], Stream]] = {
     "map": lambda folder: text(folder).map(str.upper),
     "map that draws": lambda folder: text(folder).map(_draws),
-    "shuffle, map that draws": lambda folder: text(folder).shuffle(3).map(_draws),
+    "shuffle, map that draws": lambda folder: text(folder).shuffle(blocks=3).map(_draws),
     "filter": lambda folder: text(folder).filter(_has_words),
     "flat_map": lambda folder: text(folder).flat_map(_words),
-    "flat_map that draws": lambda folder: text(folder).shuffle(4).flat_map(_draw_some),
+    "flat_map that draws": lambda folder: text(folder).shuffle(blocks=4).flat_map(_draw_some),
     "shuffle, filter, map, flat_map": lambda folder: (
-        text(folder).shuffle(5).filter(_has_words).map(str.title).flat_map(_words)
+        text(folder).shuffle(blocks=5).filter(_has_words).map(str.title).flat_map(_words)
     ),
     "map_batches": lambda folder: jsonl(folder).map_batches(_scaled, 16),
-    "map_batches that draws": lambda folder: jsonl(folder).shuffle(2).map_batches(_noisy_columns, 50),
+    "map_batches that draws": lambda folder: jsonl(folder).shuffle(blocks=2).map_batches(_noisy_columns, 50),
     "map_batches, columns": lambda folder: jsonl(folder).map_batches(_scaled, 16).as_columns(),
     "take": lambda folder: text(folder).take(333),
     "skip": lambda folder: text(folder).skip(333),
-    "shuffle, skip, take": lambda folder: text(folder).shuffle(3).skip(100).take(900),
+    "shuffle, skip, take": lambda folder: text(folder).shuffle(blocks=3).skip(100).take(900),
     "filter, skip, map, take": lambda folder: text(folder).filter(_has_words).skip(40).map(str.upper).take(500),
     "flat_map, take": lambda folder: text(folder).flat_map(_words).take(1234),
     "repeat": lambda folder: text(folder).take(200).repeat(3),
-    "shuffle, repeat": lambda folder: own(folder).shuffle(4).repeat(3),
-    "repeat for ever": lambda folder: own(folder).shuffle(4).repeat(),
-    "shuffle with a seed": lambda folder: text(folder).shuffle(4, seed=99),
+    "shuffle, repeat": lambda folder: own(folder).shuffle(blocks=4).repeat(3),
+    "repeat for ever": lambda folder: own(folder).shuffle(blocks=4).repeat(),
+    "shuffle with a seed": lambda folder: text(folder).shuffle(blocks=4, seed=99),
 }
 PACKED: dict[str, Callable[[Path], Stream]] = {
     "pack": lambda folder: text(folder).map(_lengths).pack(50),
     "pack, drop_rest": lambda folder: own(folder).map(_lengths).pack(64, drop_rest=True),
-    "shuffle, pack": lambda folder: text(folder).shuffle(4).map(_lengths).pack(33),
+    "shuffle, pack": lambda folder: text(folder).shuffle(blocks=4).map(_lengths).pack(33),
 }
 
 
 def _parts(folder: Path) -> list[Stream]:
-    return [text(folder).take(300), own(folder).shuffle(3), text(folder).shuffle(2).filter(_has_words)]
+    return [text(folder).take(300), own(folder).shuffle(blocks=3), text(folder).shuffle(blocks=2).filter(_has_words)]
 
 
 def _schedule(position: int) -> list[float]:
@@ -409,7 +409,7 @@ def _stream(folder: Path, options: dict[str, Any], make: Callable[[Path], Stream
 
 
 def _shuffled(folder: Path, make: Callable[[Path], Stream]) -> Stream:
-    return make(folder).shuffle(3)
+    return make(folder).shuffle(blocks=3)
 
 
 def _stream_cases() -> Iterator[tuple[str, Case]]:

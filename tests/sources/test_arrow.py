@@ -14,7 +14,7 @@ from headrace.base.lazy_column import materialize
 
 pa = pytest.importorskip("pyarrow")
 
-from headrace.sources.arrow import check_text, table_chunk  # noqa: E402 (needs pyarrow)
+from headrace.sources.arrow import check_values, table_chunk  # noqa: E402 (needs pyarrow)
 
 PAIR = pa.list_(pa.int32(), 2)
 
@@ -299,4 +299,4 @@ def test_strings_that_are_none_are_told_of(kind, wrap):
     elif wrap == "dictionary":
         array = pa.DictionaryArray.from_arrays([1, 0], array)
     with pytest.raises(RecordError, match=r"^The column 'x' is damaged: .*UTF8.* index 1\.$"):
-        check_text(pa.record_batch([array], ["x"]))
+        check_values(pa.record_batch([array], ["x"]))

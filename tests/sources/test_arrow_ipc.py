@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -15,6 +17,7 @@ from tests.sources.exactly_once import all_rows, check_exactly_once, check_other
 pa = pytest.importorskip("pyarrow")
 ipc = pytest.importorskip("pyarrow.ipc")
 
+from headrace.sources.arrow_footer import rows_of_batches  # noqa: E402 (needs pyarrow)
 from headrace.sources.arrow_ipc import ArrowSource  # noqa: E402 (needs pyarrow)
 
 ROWS = st.fixed_dictionaries({"id": st.integers(0, 99) | st.none(), "text": st.text(max_size=4) | st.none()})
@@ -171,3 +174,53 @@ def test_files_that_change_while_they_are_read_are_noticed(tmp_path, change):
     assert {row["x"][0] for row in first.rows()} == {"a"}
     with pytest.raises((RecordError, ChangedFileError)):
         list(chunks)
+
+
+_CUT_OFF = """
+import os, sys
+import pyarrow as pa
+from headrace.base.errors import ChangedFileError, RecordError
+from headrace.sources import arrow_ipc
+path, when = sys.argv[1:]
+batch = pa.record_batch({"a": list(range(200_000))})
+with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+    for _ in range(8):
+        writer.write_batch(batch)
+if when == "while it is looked into":
+    open_file = arrow_ipc.ipc.open_file
+    def cut_then_open(opened, **options):
+        reader = open_file(opened, **options)
+        os.truncate(path, 5000)
+        return reader
+    arrow_ipc.ipc.open_file = cut_then_open
+source = arrow_ipc.ArrowSource(path)
+try:
+    chunks = (chunk for block in source.blocks() for chunk in source.read(block))
+    next(chunks)
+    os.truncate(path, 5000)
+    for chunk in chunks:
+        chunk.rows()
+except (ChangedFileError, RecordError) as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("when", ["while it is looked into", "while it is read"])
+def test_a_file_that_is_cut_off_does_not_end_the_process(tmp_path, when):
+    """In a process of its own, which a memory map would end by SIGBUS."""
+    arguments = [sys.executable, "-c", _CUT_OFF, str(tmp_path / "t.arrow"), when]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert "t.arrow" in done.stdout
+
+
+def test_the_rows_of_each_batch_are_told_by_the_file(tmp_path):
+    path = tmp_path / "t.arrow"
+    counts = [5, 0, 1, 700]
+    for metadata in (None, {"k": "v" * 1000}):
+        batch = pa.record_batch({"a": list(range(700)), "b": ["x"] * 700}).replace_schema_metadata(metadata)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            for n in counts:
+                writer.write_batch(batch.slice(0, n))
+        with open(path, "rb") as file:
+            assert rows_of_batches(file) == counts

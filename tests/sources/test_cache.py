@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import threading
+import warnings
 import zlib
 from pathlib import Path
 
@@ -141,6 +142,18 @@ class TestDamage:
         assert read_all(cache, store) == CONTENT
         assert len(store.asked) == 1
         assert victim.read_bytes() == stored
+
+    @pytest.mark.parametrize("name", ["a block", "unfinished"])
+    def test_a_pipe_in_the_folder_hangs_nobody(self, cache, name):
+        store = Store()
+        read_all(cache, store)
+        victim = blocks_in(cache)[0] if name == "a block" else Path(cache.folder, name)
+        blocks_in(cache)[0].unlink()
+        os.mkfifo(victim)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert read_all(cache, store) == CONTENT
+        assert read_all(cache, store) == CONTENT
 
     def test_a_damaged_ledger_is_made_anew(self, cache):
         read_all(cache, Store())

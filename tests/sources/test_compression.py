@@ -6,10 +6,12 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tracemalloc
 
 import pytest
 
+from headrace import DataLoader, read_text
 from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
 from headrace.sources import compression
@@ -109,3 +111,19 @@ def test_an_error_of_the_file_beneath_stays_what_it_is(codec):
 def test_no_such_codec():
     with pytest.raises(ValueError, match="must be one of 'gzip', 'zstd', 'bz2', 'xz', 'auto' or None, got 'rar'"):
         decompress(io.BytesIO(), "rar", "file")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_a_file_that_ends_too_early_is_left_out_once_and_costs_no_other(tmp_path, workers):
+    numbers = random.Random(1)
+    lines = [f"{numbers.random()}" for _ in range(60_000)]
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode())[:-100])
+    (tmp_path / "good.txt").write_text("one\ntwo\n")
+    stream = read_text([tmp_path / "cut.txt.gz", tmp_path / "good.txt"], stretch_bytes=100_000)
+    with DataLoader(stream, batch_size=5000, on_error="skip", collate_fn=list, num_workers=workers) as loader:
+        for _ in range(2):
+            rows = [row for batch in loader for row in batch]
+            assert rows == [*lines[: len(rows) - 2], "one", "two"]
+            assert len(rows) > 10_000
+        assert "ends too early" in loader.errors[0].error

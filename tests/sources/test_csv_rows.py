@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import headrace
 from headrace.base.errors import RecordError
 from headrace.base.optional import is_installed
 from headrace.sources import csv_rows
@@ -355,7 +356,7 @@ class TestBadRecords:
         path = write(tmp_path, "a\n12\n123\n1234\n")
         bad = []
         assert all_rows(CsvSource(path, options=FileOptions(max_record_bytes=3)), bad) == [{"a": 12}, {"a": 123}]
-        assert [record.raw for record in bad] == [b"1234\n"]
+        assert [record.raw for record in bad] == [b"1234"]
 
     def test_a_record_without_end(self, tmp_path):
         path = write(tmp_path, 'a\n"' + "1\n" * 100)
@@ -424,3 +425,84 @@ def test_what_is_wrong_is_named(wrong, message):
 def test_types_must_be_a_mapping(wrong):
     with pytest.raises(TypeError, match=r"types must be a mapping .* such as \{'id': 'int'\}, got "):
         CsvFormat(types=wrong)
+
+
+class TestDamageUnderSkip:
+    """Damage in one file never costs another."""
+
+    GOOD = "a,b\n" + "".join(f"{i},text {i}\n" for i in range(40))
+    STRAY = "a,b\n" + "".join(f"{i},text {i}\n" for i in range(100, 400)).replace("150,", '150,"')
+
+    @pytest.fixture
+    def read(self, tmp_path):
+        def read(files, on_error="skip", **options):
+            for name, content in files.items():
+                content = content.encode()
+                (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+            stream = headrace.read_csv([tmp_path / name for name in files], **options)
+            loader = headrace.DataLoader(stream, batch_size=8, collate_fn=list, on_error=on_error)
+            return [row["b"] for batch in loader for row in batch], loader.errors
+
+        return read
+
+    @pytest.mark.parametrize("name", ["stray.csv", "stray.csv.gz"])
+    @pytest.mark.parametrize("stray_first", [True, False])
+    @pytest.mark.parametrize("block_bytes", [300, 1 << 20])
+    @pytest.mark.filterwarnings("ignore:.*left out")
+    def test_a_stray_quote(self, read, name, stray_first, block_bytes):
+        files = {name: self.STRAY, "good.csv": self.GOOD} if stray_first else {"good.csv": self.GOOD, name: self.STRAY}
+        options = {"max_record_bytes": 1000, "block_bytes": block_bytes, "stretch_bytes": 700}
+        rows, errors = read(files, **options)
+        good = [f"text {i}" for i in range(40)]
+        stray = [f"text {i}" for i in range(100, 400) if i != 150]
+        assert rows == (stray + good if stray_first else good + stray)
+        assert ["longer than max_record_bytes=1000" in error.error for error in errors] == [True]
+        with pytest.raises(RecordError, match=r"stray.*a record is longer than max_record_bytes"):
+            read(files, on_error="raise", **options)
+
+    @pytest.mark.parametrize("header", [True, False])
+    @pytest.mark.filterwarnings("ignore:.*left out")
+    def test_a_first_record_that_is_too_long(self, read, header):
+        long = "a" * 2000 + ",b\n1,x\n2,y\n"
+        options = {"max_record_bytes": 1000, "names": None if header else ["a", "b"], "header": header}
+        rows, errors = read({"long.csv": long, "good.csv": self.GOOD}, **options)
+        good = [f"text {i}" for i in range(40)]
+        assert rows == (good if header else ["x", "y", *good])  # of which "a" is no int
+        assert len(errors) == (1 if header else 2)
+        assert "long.csv" in str(errors[0])
+
+    @pytest.mark.filterwarnings("ignore:.*left out")
+    def test_damaged_files_only(self, read):
+        with pytest.raises(RecordError, match=r"long\.csv.*longer than"):
+            read({"long.csv": "a" * 2000 + ",b\n1,x\n"}, max_record_bytes=1000)
+
+    @pytest.mark.filterwarnings("ignore:.*left out")
+    def test_a_compressed_file_that_ends_too_early_is_the_first(self, read, tmp_path):
+        (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(self.STRAY.encode())[:-200])
+        (tmp_path / "good.csv").write_text(self.GOOD)
+        stream = headrace.read_csv([tmp_path / "cut.csv.gz", tmp_path / "good.csv"])
+        loader = headrace.DataLoader(stream, batch_size=8, collate_fn=list, on_error="skip")
+        assert [row["b"] for batch in loader for row in batch][-40:] == [f"text {i}" for i in range(40)]
+        assert "ends too early" in loader.errors[0].error
+
+    @pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+    @pytest.mark.filterwarnings("ignore:.*left out")
+    def test_no_block_of_a_file_with_another_header_is_read(self, read, block_bytes):
+        other = "b,a\n" + "".join(f"{i},{i}\n" for i in range(100))
+        rows, errors = read({"good.csv": self.GOOD, "other.csv": other}, block_bytes=block_bytes)
+        assert rows == [f"text {i}" for i in range(40)]
+        assert all("other.csv" in str(error) for error in errors)
+
+    @settings(max_examples=60, deadline=None)
+    @given(content=wild, most=st.integers(3, 30), block_bytes=st.integers(1, 40), piece=st.integers(1, 9))
+    def test_records_do_not_depend_on_where_files_are_split(self, folder, content, most, block_bytes, piece):
+        path = write(folder, b"".join(content))
+        table = CsvFormat(header=False, names=["a"], types={"a": "str"})
+
+        def read(**options):
+            source = CsvSource(path, table, FileOptions(max_record_bytes=most, **options)).lenient()
+            bad = []
+            with small_pieces(piece):
+                return all_rows(source, bad), [record.raw for record in bad]
+
+        assert read(block_bytes=block_bytes) == read()

@@ -6,13 +6,17 @@ import io
 import itertools
 import os
 import random
+import socket
+import subprocess
 import sys
+import threading
 from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace import DataLoader, Stream, read_text
 from headrace.base.errors import ChangedFileError, MissingExtraError, RetriesExhaustedError
 from headrace.sources import files
 from headrace.sources.compression import is_compressed
@@ -70,6 +74,19 @@ class TestListing:
         with pytest.raises(FileNotFoundError, match="gone"):
             list_files(tree / "b")
 
+    @pytest.mark.parametrize("name", ["_SUCCESS", "_temporary/0/part.txt", "b/_committed_1", "b/.part.crc"])
+    def test_names_that_pyarrow_ignores_are_left_out_unless_they_are_given(self, tree, name):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("not data")
+        assert names(list_files(tree), tree) == ["a.txt", "b/c/1.txt", "b/part-2.txt", "b/part-10.txt"]
+        assert names(list_files(tree / name), tree) == [name]
+        assert names(list_files(f"{tree}/b/_*1"), tree) == [name] if name == "b/_committed_1" else True
+
+    def test_a_directory_below_a_hidden_one(self, tmp_path):
+        (tmp_path / "_data/.x").mkdir(parents=True)
+        (tmp_path / "_data/.x/a.txt").write_text("a")
+        assert names(list_files(tmp_path / "_data/.x"), tmp_path) == ["_data/.x/a.txt"]
+
     def test_size_and_version(self, tree):
         (file,) = list_files(tree / "a.txt")
         assert file == FileVersion(str(tree / "a.txt"), 5, str((tree / "a.txt").stat().st_mtime_ns))
@@ -84,7 +101,7 @@ class TestListing:
         for path in (tree / "no.txt", f"{tree}/*.csv"):
             with pytest.raises(FileNotFoundError, match=r"'\. There is no such file or directory\.$"):
                 list_files(path)
-        with pytest.raises(FileNotFoundError, match=r"empty'\. A directory must have files that are not hidden\.$"):
+        with pytest.raises(FileNotFoundError, match=r"empty'\. A directory must have files that are not hidden: .*'_'"):
             list_files(tree / "empty")
 
     def test_a_file_twice(self, tree):
@@ -116,6 +133,66 @@ class TestListing:
     def test_what_is_compressed_by_name(self):
         names = ["a.gz", "a.TAR.ZST", "https://x/a.xz?token=1", "a.txt", "gz", "https://x/a?b.gz"]
         assert list(map(is_compressed, names)) == [True, True, True, False, False, False]
+
+
+class TestSpecialFiles:
+    def test_a_pipe_is_refused(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(OSError, match=r"pipe' is a pipe, .*Write it to a file; .*shard=\"dispatch\""):
+            list_files(tmp_path / "pipe")
+
+    def test_devices_and_sockets_are_refused(self, tmp_path):
+        with pytest.raises(OSError, match="is a device"):
+            list_files("/dev/zero")
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(str(tmp_path / "s"))
+            with pytest.raises(OSError, match="is a socket"):
+                list_files(tmp_path / "s")
+
+    def test_a_pipe_can_be_read_as_the_error_says(self, tmp_path):
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        writer = threading.Thread(target=path.write_text, args=("one\ntwo\nthree\n",))
+        writer.start()
+
+        def lines():
+            with open(path) as opened:
+                yield from opened
+
+        stream = Stream.from_iterable(lines, shard="dispatch").map(str.strip)
+        assert list(DataLoader(stream, batch_size=2, collate_fn=list)) == [["one", "two"], ["three"]]
+        writer.join()
+
+    @pytest.mark.skipif(not os.path.exists("/proc/cpuinfo"), reason="needs /proc")
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_a_file_whose_size_is_not_known_is_read(self, workers):
+        with open("/proc/filesystems") as opened:
+            expected = opened.read().splitlines()
+        assert expected
+        with DataLoader(read_text("/proc/filesystems"), batch_size=None, num_workers=workers, shard=None) as loader:
+            assert list(loader) == expected
+
+    def test_standard_input_from_a_file(self, tmp_path):
+        (tmp_path / "in.txt").write_text("one\ntwo\n")
+        code = "import headrace as h; print(list(h.DataLoader(h.read_text('/dev/stdin'), batch_size=2, num_workers=1)))"
+        with open(tmp_path / "in.txt") as given:
+            done = subprocess.run([sys.executable, "-c", code], stdin=given, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[['one', 'two']]"
+
+    def test_standard_input_from_a_pipe(self):
+        code = "import headrace as h; print(list(h.read_text('/dev/stdin')))"
+        done = subprocess.run([sys.executable, "-c", code], input="one\n", capture_output=True, text=True, check=False)
+        assert "'/dev/stdin' is a pipe" in done.stderr
+
+    def test_a_pipe_in_the_place_of_a_listed_file(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_text("one\n")
+        source = TextSource(path)
+        source.blocks()
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(ChangedFileError, match="not a regular file any more"):
+            all_rows(source)
 
 
 class TestMemory:

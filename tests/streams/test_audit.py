@@ -11,7 +11,7 @@ from tests.streams.memory import in_memory
 EVEN = ["drop", "pad", "repeat", "allow"]
 STREAMS = {
     "few": in_memory(40, 9),
-    "many": in_memory(90, 2).shuffle(2),
+    "many": in_memory(90, 2).shuffle(blocks=2),
     "filtered": in_memory(90, 3).filter(lambda n: n % 3),
     "mixed": mix([in_memory(30, 4), in_memory(50, 6)], stop="all"),
 }

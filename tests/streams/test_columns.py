@@ -26,7 +26,7 @@ def test_columns_of_ragged_rows_do_not_depend_on_the_cuts(tmp_path):
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_arrays_may_be_written_to(tmp_path, shuffled):
     stream = csv_columns(tmp_path, [["a", "b", "c", "d", "e"]], 10_000).stream
-    loader = DataLoader(stream.shuffle(1) if shuffled else stream, batch_size=2, output="numpy")
+    loader = DataLoader(stream.shuffle(blocks=1) if shuffled else stream, batch_size=2, output="numpy")
     for epoch in range(2):
         seen = []
         for batch in loader:
@@ -120,7 +120,7 @@ def test_functions_may_write_to_columns(tmp_path, shuffled):
         return columns
 
     stream = csv_columns(tmp_path, [["a", "b", "c", "d", "e"]], 10_000).stream
-    stream = (stream.shuffle(1) if shuffled else stream).map_batches(double, 2)
+    stream = (stream.shuffle(blocks=1) if shuffled else stream).map_batches(double, 2)
     loader = DataLoader(stream, batch_size=2, output="numpy")
     for _ in range(2):
         assert sorted(n for batch in loader for n in batch["id"].tolist()) == [0, 2, 4, 6, 8]
@@ -165,7 +165,7 @@ def test_shuffled_long_values_go_on_at_any_batch_and_on_any_rank(tmp_path):
     pq.write_table(table, tmp_path / "long.parquet", row_group_size=5)
 
     def make(workers, shard=None):
-        stream = read_parquet(tmp_path / "long.parquet", rows="columns", block_bytes=4000).shuffle(4)
+        stream = read_parquet(tmp_path / "long.parquet", rows="columns", block_bytes=4000).shuffle(blocks=4)
         return DataLoader(stream, batch_size=8, seed=1, num_workers=workers, output="numpy", shard=shard)
 
     def seen(loader):

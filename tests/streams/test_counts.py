@@ -43,8 +43,8 @@ def counted_in_two_epochs(stream):
     [
         (Stream.from_blocks([3, 4], range, counts=[3, 4]).map(str), [7, 7], [0, 0]),
         (in_memory(20, 4), [20, 20], [5, 0]),
-        (in_memory(20, 4).shuffle(2), [20, 20], [3, 0]),
-        (in_memory(20, 4).shuffle(2).filter(lambda n: n % 2), [10, 10], [3, 0]),
+        (in_memory(20, 4).shuffle(blocks=2), [20, 20], [3, 0]),
+        (in_memory(20, 4).shuffle(blocks=2).filter(lambda n: n % 2), [10, 10], [3, 0]),
         (in_memory(20, 4).map(lambda n: [n] * n).pack(3), [190, 190], [5, 0]),
         (in_memory(20, 4).map_batches(lambda columns: {"a": columns["value"][:1]}, 3), [10, 10], [5, 0]),
     ],
@@ -62,7 +62,7 @@ def test_what_depends_on_random_numbers_is_counted_in_every_epoch(draw):
 
 
 def test_batches_of_shuffled_windows_are_counted_in_every_epoch():
-    stream = in_memory(20, 4).shuffle(2).map_batches(lambda columns: {"a": columns["value"]}, 3)
+    stream = in_memory(20, 4).shuffle(blocks=2).map_batches(lambda columns: {"a": columns["value"]}, 3)
     assert counted_in_two_epochs(stream)[1] == [3, 3]
 
 

@@ -42,9 +42,9 @@ def test_one_worker_and_one_window():
 
 
 def test_windows_and_mixing(lines):
-    said = lines.shuffle(2).repeat(3).explain()
+    said = lines.shuffle(blocks=2).repeat(3).explain()
     assert "epoch: 12 windows of 2 blocks; shuffled, neighbours are" in said
-    assert "100% as far apart as after a full shuffle" in lines.shuffle(8).explain()
+    assert "100% as far apart as after a full shuffle" in lines.shuffle(blocks=8).explain()
 
 
 def test_whole_windows_of_ranks_and_the_rows_of_what_is_left():

@@ -116,7 +116,7 @@ def test_an_error_comes_after_all_batches_before_it(engine, workers):
 def test_an_error_names_the_file_and_the_row(tmp_path, workers):
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"{i}\n" for i in range(40)))
-    stream = read_text(path, block_bytes=22).shuffle(1).map(int).map(lambda n: 1 // (n - 30))
+    stream = read_text(path, block_bytes=22).shuffle(blocks=1).map(int).map(lambda n: 1 // (n - 30))
     with DataLoader(stream, 4, num_workers=workers) as loader, pytest.raises(ZeroDivisionError) as raised:
         list(loader)
     [note] = raised.value.__notes__

@@ -81,7 +81,7 @@ def test_rows_come_once_from_any_batch_on(n, block_rows, shard, size, window, li
     stream = Stream.from_iterable(lambda: iter(range(n)), shard=shard, block_rows=block_rows)
     rows = list(range(n))
     if window is not None:
-        stream = stream.shuffle(window)
+        stream = stream.shuffle(blocks=window)
     skip, take = limits
     stream = stream.map(tripled).skip(skip)
     rows = [tripled(row) for row in rows][skip:]

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import DataLoader, read_csv
+from tests import resuming
 from tests.streams.tables import ALL_FORMATS, OF_COLUMNS, OF_ROWS, apply_steps, expected_rows, jsonl, text
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 3 workers")
@@ -89,10 +90,10 @@ def check_resume(make, at, **options):
         return
     at %= len(seen)
     state = json.loads(seen[at][1])
-    resumed = make(**options)
-    resumed.load_state_dict(state)
-    rest = epochs_of(resumed, 2 - state["epoch"])
-    assert [batch for batch, _ in rest] == [batch for batch, _ in seen[at + 1 :]]
+    with make(**options) as resumed:
+        resumed.load_state_dict(state)
+        rest = [batch for _, batch in resuming.epochs_of(resumed, state["epoch"], 2, as_is=True)]
+    assert rest == [batch for batch, _ in seen[at + 1 :]]
 
 
 @pytest.mark.parametrize("read", OF_ROWS)
@@ -137,7 +138,7 @@ def test_shuffled_rows_come_once_in_the_order_of_any_workers(read, files, block,
         stream, rows = read(Path(folder), files, block)
         seen = []
         for workers in WORKERS:
-            with make_loader(stream.shuffle(window), cut, *workers, seed=seed) as loader:
+            with make_loader(stream.shuffle(blocks=window), cut, *workers, seed=seed) as loader:
                 seen.append([batch if cut.batch_size is None else as_rows(batch) for batch in loader])
         assert seen[1:] == seen[:-1]
         given_rows = seen[0] if cut.batch_size is None else [row for batch in seen[0] for row in batch]
@@ -163,7 +164,7 @@ def test_goes_on_at_any_batch_with_other_workers(read, files, block, steps, cut,
         table = read(Path(folder), files, block)
 
         def make(workers=first):
-            stream = table.stream if window is None else table.stream.shuffle(window)
+            stream = table.stream if window is None else table.stream.shuffle(blocks=window)
             return make_loader(apply_steps(stream, steps), cut, *workers)
 
         check_resume(make, at, workers=then)
@@ -181,7 +182,7 @@ def test_goes_on_at_any_batch_with_other_workers(read, files, block, steps, cut,
 )
 def test_random_numbers_are_those_of_the_seed(files, block, steps, cut, seed, at, workers):
     with tempfile.TemporaryDirectory() as folder:
-        stream = apply_steps(text(Path(folder), files, block).stream.shuffle(2), [*steps, "noise"])
+        stream = apply_steps(text(Path(folder), files, block).stream.shuffle(blocks=2), [*steps, "noise"])
 
         def make(workers=("processes", 0)):
             return make_loader(stream, cut, *workers, seed=seed)
@@ -201,7 +202,7 @@ def test_random_numbers_are_those_of_the_seed(files, block, steps, cut, seed, at
 )
 def test_processes_give_what_threads_give(files, block, steps, cut, at, workers):
     with tempfile.TemporaryDirectory() as folder:
-        stream = apply_steps(jsonl(Path(folder), files, block).stream.shuffle(2), steps)
+        stream = apply_steps(jsonl(Path(folder), files, block).stream.shuffle(blocks=2), steps)
 
         def make(engine="threads"):
             return make_loader(stream, cut, engine, workers, seed=1)
@@ -240,7 +241,7 @@ def test_workers_end_with_the_loop_that_broke_off(tmp_path, rows, n_batches):
 def test_data_is_freed_with_the_loader(tmp_path, breaks, workers):
     (tmp_path / "table.csv").write_text("id,word\n" + "".join(f"{i},word {i}\n" for i in range(200)))
     with without_garbage_collection():
-        stream = read_csv(tmp_path / "table.csv", block_bytes=1000).shuffle(2)
+        stream = read_csv(tmp_path / "table.csv", block_bytes=1000).shuffle(blocks=2)
         source = weakref.ref(stream.recipe.source)
         loader = make_loader(stream, Cut(4, False), *workers)
         for _ in loader:

@@ -92,7 +92,7 @@ SLOW = {
     "flat_map": lambda calls: in_memory(N, N).flat_map(calls.repeat),
     "map_batches": lambda calls: in_memory(N, N).map_batches(calls.double_columns, 16),
     "pack": lambda calls: in_memory(N, N).map(calls.tokens).pack(16),
-    "shuffle": lambda calls: in_memory(N, N // 3).shuffle(3).map(calls.double),
+    "shuffle": lambda calls: in_memory(N, N // 3).shuffle(blocks=3).map(calls.double),
     "mix": lambda calls: mix(halves(), stop="all").map(calls.double),
     "slow parts of a mix": lambda calls: mix([counted_half(i).map(calls.double) for i in range(2)], stop="all"),
     "take and skip": lambda calls: in_memory(N, N).skip(20).take(N - 40).map(calls.double),
@@ -211,7 +211,7 @@ DRAWING = {
 }
 SOURCES = {
     "blocks": lambda: in_memory(200, 90),
-    "shuffled": lambda: in_memory(200, 30).shuffle(3),
+    "shuffled": lambda: in_memory(200, 30).shuffle(blocks=3),
     "mixed": lambda: mix([in_memory(100, 40), in_memory(100, 70).map(draw_one).map(lambda row: row[0])], stop="all"),
     "iterable": lambda: Stream.from_iterable(lambda: iter(range(200)), shard="dispatch", block_rows=90),
 }
@@ -397,7 +397,7 @@ class Damaged:
 
 def skipping(is_shuffled, steps, **options):
     stream = Stream.from_blocks(range(6), Damaged({1, 4}))
-    stream = (stream.shuffle(2) if is_shuffled else stream).map(refuse_sevens)
+    stream = (stream.shuffle(blocks=2) if is_shuffled else stream).map(refuse_sevens)
     stream = stream.map(abs) if steps > 1 else stream
     return DataLoader(stream, SIZE, collate_fn=list, on_error="skip", **options)
 
@@ -466,7 +466,7 @@ def test_resume_at_every_batch(tmp_path, kind, before, after):
             file.writelines(f"{i}\n" for i in range(100))
     stream = {
         "blocks": lambda: in_memory(100, 37).map(draw_one),
-        "shuffled": lambda: in_memory(100, 20).shuffle(2).map(draw_one).map(draw_again),
+        "shuffled": lambda: in_memory(100, 20).shuffle(blocks=2).map(draw_one).map(draw_again),
         "mixed": lambda: mix([in_memory(50, 20).map(draw_one), in_memory(50, 30).map(draw_one)], stop="all"),
         "packed": lambda: in_memory(60, 25).map(lambda n: [n] * (n % 4)).pack(3),
         "gz": lambda: read_jsonl(tmp_path / "rows.jsonl.gz").map(draw_one),

@@ -80,7 +80,11 @@ class Told(Lists):
 
 
 class BusyEngine(HandDrivenEngine):
-    """Workers that are busy while nobody waits. Each does its tasks in order, but any of them may be the next."""
+    """Workers that are busy while nobody waits. Each does its tasks in order, but any of them may be the next.
+
+    How many tasks there are to choose from depends on the clock, by which windows are read bit by bit: so `choose` must
+    not draw from Hypothesis, which wants the same draws in each run.
+    """
 
     works_ahead = True
 
@@ -147,7 +151,7 @@ def numbered(lengths):
     rows_at_once=st.sampled_from([1, 3, 8, 4096]),
     read_s=st.sampled_from([-1, 10]),
     kind=st.sampled_from([Lists, Texts, Told]),
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
 )
 def test_any_order_of_completion_gives_the_batches_of_one_reader(
     lengths, size, drop_last, workers, rows_at_once, read_s, kind, random
@@ -186,7 +190,7 @@ def test_any_order_of_completion_gives_the_batches_of_one_reader(
     drop_last=st.booleans(),
     workers=st.integers(0, 3),
     rows_at_once=st.sampled_from([1, 3, 8, 4096]),
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
 )
 def test_columns_become_the_batches_of_one_reader(lengths, size, drop_last, workers, rows_at_once, random):
     def begin(place=(0, 0)):

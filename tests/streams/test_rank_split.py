@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.errors import StateError
 from headrace.streams.rank_split import FEWEST_PER_RANK, Deal, Item, Pool, left_over
 
 lengths_of_windows = st.lists(st.integers(0, 7), max_size=60)
@@ -73,3 +75,10 @@ def test_without_an_end_there_is_always_more():
     deal = Deal(Pool(), None, 1, 3)
     assert deal.n_items is None
     assert deal[10**9][1] == Item(3 * 10**9 + 1)
+
+
+def test_ranks_that_are_too_far_apart_are_refused_at_once():
+    """Of a stream without end, all windows between them would be listed."""
+    deals = [Deal(Pool(), None, rank, 2) for rank in range(2)]
+    with pytest.raises(StateError, match=r"one rank has read 4,294,967,296 windows of the stream's, another .* 6 only"):
+        left_over(Pool(), deals, [(3, 0), (2**31, 0)])

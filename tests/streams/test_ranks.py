@@ -52,7 +52,7 @@ def rows_of(parts):
 def test_what_the_ranks_have_together(lengths, world, even, size, drop_last, window, known):
     stream = numbers(lengths, known=known)
     if window is not None:
-        stream = stream.shuffle(window)
+        stream = stream.shuffle(blocks=window)
     parts = shares(stream, world, batch_size=size, even=even, drop_last=drop_last)
     rows, n_rows = rows_of(parts), sum(lengths)
     assert set(rows) <= set(range(n_rows))
@@ -110,12 +110,14 @@ def test_a_random_filter_leaves_ranks_even():
 
 
 def test_the_seed_of_the_shuffle_is_used():
-    first, again, other = (share(in_memory(40, 4).shuffle(3, seed=seed), 0, 1, batch_size=3) for seed in (1, 1, 2))
+    first, again, other = (
+        share(in_memory(40, 4).shuffle(blocks=3, seed=seed), 0, 1, batch_size=3) for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
 def test_workers_make_no_difference_to_a_rank():
-    stream = in_memory(90, 4).shuffle(2).filter(lambda row: row % 3)
+    stream = in_memory(90, 4).shuffle(blocks=2).filter(lambda row: row % 3)
     for rank in range(2):
         expected = share(stream, rank, 2, batch_size=4)
         assert share(stream, rank, 2, batch_size=4, num_workers=2) == expected
@@ -130,7 +132,7 @@ def test_a_rank_goes_on_after_any_batch(lengths, even):
 
     loader = make()
     seen = [(batch, loader.state_dict()) for batch in loader]
-    for at, (_, state) in enumerate(seen):
+    for at, (_, state) in enumerate(seen[:-1]):
         resumed = make()
         resumed.load_state_dict(state)
         assert list(resumed) == [batch for batch, _ in seen[at + 1 :]]

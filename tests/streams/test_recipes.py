@@ -76,7 +76,7 @@ def cases(draw):
 def shuffled_cases(draw):
     """Streams and mixes of streams, shuffled or not, whose order only they know."""
     if draw(st.booleans()):
-        stream = draw(sources()).stream.shuffle(draw(st.integers(1, 3)))
+        stream = draw(sources()).stream.shuffle(blocks=draw(st.integers(1, 3)))
     else:
         stop = draw(st.sampled_from(["first", "all", "longest"]))
         stream = mix([draw(cases()).stream, draw(cases()).stream], [1, draw(st.integers(1, 3))], stop=stop)
@@ -123,7 +123,7 @@ def check(case, size, first, then, at, random):
     first=hows,
     then=hows,
     at=st.integers(0, 20),
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
 )
 def test_natural_order(case, length, size, first, then, at, random):
     check(packed(case, length), size, first, then, at, random)
@@ -136,7 +136,7 @@ def test_natural_order(case, length, size, first, then, at, random):
     first=hows,
     then=hows,
     at=st.integers(0, 20),
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
 )
 def test_shuffles_and_mixes(case, size, first, then, at, random):
     check(case, size, first, then, at, random)
@@ -149,7 +149,7 @@ def test_shuffles_and_mixes(case, size, first, then, at, random):
     how=hows,
     world=st.integers(1, 3),
     even=st.sampled_from(["drop", "pad", "repeat", "allow"]),
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
 )
 def test_ranks(case, size, how, world, even, random):
     parts = []

@@ -47,7 +47,7 @@ def test_seek_leaves_out_the_batches_before():
 
 
 def test_after_the_loop_a_state_is_the_beginning_of_the_next_epoch():
-    first, second = (DataLoader(stream().shuffle(3), batch_size=3, collate_fn=list) for _ in range(2))
+    first, second = (DataLoader(stream().shuffle(blocks=3), batch_size=3, collate_fn=list) for _ in range(2))
     list(first)
     second.load_state_dict(first.state_dict())
     assert list(second) == list(first)
@@ -56,18 +56,18 @@ def test_after_the_loop_a_state_is_the_beginning_of_the_next_epoch():
 @pytest.mark.parametrize(
     "other",
     [
-        stream().shuffle(3, seed=2),
-        stream().shuffle(2, seed=1),
+        stream().shuffle(blocks=3, seed=2),
+        stream().shuffle(blocks=2, seed=1),
         stream(),
-        stream().shuffle(3, seed=1).filter(bool),
-        stream().shuffle(3, seed=1).take(20),
-        stream().shuffle(3, seed=1).repeat(2),
-        in_memory(40, 5).shuffle(3, seed=1),
+        stream().shuffle(blocks=3, seed=1).filter(bool),
+        stream().shuffle(blocks=3, seed=1).take(20),
+        stream().shuffle(blocks=3, seed=1).repeat(2),
+        in_memory(40, 5).shuffle(blocks=3, seed=1),
     ],
     ids=["seed", "window", "not shuffled", "steps", "limits", "rounds", "blocks"],
 )
 def test_a_state_of_another_order_is_refused(other):
-    loader = DataLoader(stream().shuffle(3, seed=1), batch_size=3, collate_fn=list)
+    loader = DataLoader(stream().shuffle(blocks=3, seed=1), batch_size=3, collate_fn=list)
     next(iter(loader))
     with pytest.raises(StateError, match="does not fit"):
         DataLoader(other, batch_size=3, collate_fn=list).load_state_dict(loader.state_dict())
@@ -92,7 +92,7 @@ def test_the_same_files_in_another_place_go_on_with_the_next_batch(tmp_path, wor
             os.utime(tmp_path / folder / f"{i}.txt", (i, len(folder)))
 
     def load(folder, **options):
-        stream = headrace.read_text(tmp_path / folder).shuffle(2)
+        stream = headrace.read_text(tmp_path / folder).shuffle(blocks=2)
         return DataLoader(stream, batch_size=3, collate_fn=list, seed=1, engine="threads", **options)
 
     loader = load("here")
@@ -195,7 +195,7 @@ def noted_blocks(read):
 @pytest.mark.parametrize("shard", [None, (1, 2)])
 def test_seek_does_not_read_what_lies_before(shard):
     def make(read):
-        return DataLoader(noted_blocks(read).shuffle(2), batch_size=3, collate_fn=list, seed=1, shard=shard)
+        return DataLoader(noted_blocks(read).shuffle(blocks=2), batch_size=3, collate_fn=list, seed=1, shard=shard)
 
     batches = list(make([]))
     for at in (0, 3, len(batches)):

@@ -47,7 +47,7 @@ def dsn():
 @pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize("rows", ["dicts", "columns"])
 def test_rows_of_a_database(dsn, rows):
-    stream = read_sql(dsn, "SELECT * FROM squares", "id", block_rows=100, rows=rows).shuffle(3)
+    stream = read_sql(dsn, "SELECT * FROM squares", "id", block_rows=100, rows=rows).shuffle(blocks=3)
     seen = {}
     with DataLoader(stream, batch_size=32, num_workers=2, output="numpy") as loader:
         for batch in loader:

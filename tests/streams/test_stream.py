@@ -91,13 +91,13 @@ def test_methods_leave_the_stream_as_it_is():
 
 
 def test_each_round_of_a_shuffle_is_another():
-    rows = list(known(64, 4).shuffle(4).repeat(2))
+    rows = list(known(64, 4).shuffle(blocks=4).repeat(2))
     assert sorted(rows[:64]) == sorted(rows[64:]) == list(range(64))
     assert rows[:64] != rows[64:]
 
 
 def test_each_epoch_of_a_shuffle_is_another():
-    stream = known(64, 4).shuffle(4)
+    stream = known(64, 4).shuffle(blocks=4)
     first = list(stream)
     stream.set_epoch(1)
     second = list(stream)
@@ -109,13 +109,13 @@ def test_each_epoch_of_a_shuffle_is_another():
 
 def test_the_seed_of_the_loader_counts_more_than_the_shuffles():
     def rows(seed, own):
-        return list(DataLoader(known(64, 4).shuffle(4, seed=own), batch_size=None, seed=seed))
+        return list(DataLoader(known(64, 4).shuffle(blocks=4, seed=own), batch_size=None, seed=seed))
 
     assert rows(7, own=1) == rows(7, own=2) == rows(None, own=7)
     assert rows(None, own=1) != rows(None, own=2)
 
 
-@pytest.mark.parametrize("stream", [known(10, 3), known(10, 3).map(str), known(5, 3).shuffle(2).repeat(2)])
+@pytest.mark.parametrize("stream", [known(10, 3), known(10, 3).map(str), known(5, 3).shuffle(blocks=2).repeat(2)])
 def test_lengths_that_are_known(stream):
     assert len(stream) == stream.count() == len(list(stream)) == 10
     assert len(DataLoader(stream, batch_size=4)) == 3
@@ -188,12 +188,15 @@ def test_the_loaders_own_shuffle_is_refused():
 
 
 def test_what_it_is_made_of_is_shown():
-    assert repr(in_memory(4, 2).shuffle(3).map(str).filter(bool)) == "Stream(Memory).shuffle(3).map(...).filter(...)"
+    assert (
+        repr(in_memory(4, 2).shuffle(blocks=3).map(str).filter(bool))
+        == "Stream(Memory).shuffle(blocks=3).map(...).filter(...)"
+    )
 
 
 def test_streams_can_be_sent(tmp_path):
     (tmp_path / "a").write_text("x\ny\n")
-    stream = read_text(tmp_path).shuffle(2).map(str.upper)
+    stream = read_text(tmp_path).shuffle(blocks=2).map(str.upper)
     assert list(pickle.loads(pickle.dumps(stream))) == list(stream)
 
 

@@ -25,7 +25,7 @@ def every_line(suffix=""):
 def test_every_record_comes_once(lines, workers):
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(lines.shuffle(2).map(lambda line: line + "!"), batch_size=4, num_workers=workers)
+    loader = DataLoader(lines.shuffle(blocks=2).map(lambda line: line + "!"), batch_size=4, num_workers=workers)
     assert sorted(line for batch in loader for line in batch) == every_line("!")
 
 
@@ -38,7 +38,7 @@ def test_without_workers_the_order_is_natural(lines):
 def test_the_epoch_is_told_by_the_stream(lines):
     from torch.utils.data import DataLoader
 
-    stream = lines.shuffle(2)
+    stream = lines.shuffle(blocks=2)
     orders = []
     for epoch in (0, 1, 0):
         stream.set_epoch(epoch)

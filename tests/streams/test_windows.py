@@ -37,14 +37,14 @@ def test_without_a_shuffle_a_window_is_a_block():
 
 
 def test_the_last_window_is_smaller():
-    plan = WindowPlan(blocks(5), Shuffle(2), seed=0, epoch=0)
+    plan = WindowPlan(blocks(5), Shuffle(2), seed=0, epoch=0, per_window=2)
     assert [len(plan.window(number).blocks) for number in range(plan.n_windows)] == [2, 2, 1]
     assert plan.window(0).is_shuffled
 
 
 def test_seed_epoch_and_round_give_other_orders():
     def order(seed=0, epoch=0, turn=0):
-        plan = WindowPlan(blocks(50), Shuffle(4), seed, epoch, rounds=2)
+        plan = WindowPlan(blocks(50), Shuffle(4), seed, epoch, rounds=2, per_window=4)
         return starts(plan, list(plan.rounds())[turn])
 
     orders = [order(), order(seed=1), order(epoch=1), order(turn=1)]

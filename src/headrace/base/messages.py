@@ -60,11 +60,12 @@ class PlacedKeys(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One batch to make.
+    """What a worker is asked: mostly for one batch.
 
     Attributes:
         number: of the batch in the epoch, where a task makes one; below -1 for questions.
-        keys: what to fetch: `PackedIndices`, a `Pull`, or whatever the user's sampler gave; maybe as `PlacedKeys`.
+        keys: what to fetch: `PackedIndices`, a `Pull`, or whatever the user's sampler gave, maybe as `PlacedKeys`;
+            a request about a window of a stream, or a block of steps of a multi-stream loader.
         worker: the one that is to make it.
         leave_out: positions of samples in the batch that must not be touched, because they kill workers.
     """
@@ -188,11 +189,13 @@ class Failed(NamedTuple):
 
     Attributes:
         state: of a stream that knows its own, after this.
+        bad: the samples that had been left out before.
     """
 
     number: int
     error: BaseException
     state: Any = None
+    bad: tuple[BadSample, ...] = ()
 
 
 class Skipped(NamedTuple):
@@ -220,10 +223,15 @@ def decoded(outcome: Outcome) -> Outcome:
     try:
         return outcome._replace(batch=outcome.batch())
     except Exception as error:  # noqa: BLE001 (an object that cannot be rebuilt here)
-        return Failed(outcome.number, error, outcome.state)
+        return Failed(outcome.number, error, outcome.state, outcome.bad)
 
 
 class Begun(NamedTuple):
-    """The worker is ready for the tasks of this epoch; nothing of the epoch before will come from it."""
+    """The worker is ready for the tasks of this epoch; nothing of the epoch before will come from it.
+
+    Attributes:
+        dataset: what an iterable dataset said of its state before, for a worker that may have to stand in.
+    """
 
     epoch: int
+    dataset: Any = None

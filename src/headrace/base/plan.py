@@ -52,8 +52,9 @@ class Plan(ABC):
         workers: how many there are, and `base_seed` what their generators are seeded from.
         shared_seed: of a DataPipe.
         spans: when batches were made in the loop.
-        marks: of the batches that are being given out, and `pending` how many of them were given since the last `give`.
-        on_samples: hears how many samples were given.
+        marks: of the batches that are being given out. Since the last `give`, the flow gave `pending` of them, and
+            `taken` were taken without asking it.
+        on_given: hears how many batches were taken, and how many samples were given.
         flow: what runs it, as long as that is there: a cycle of references would keep workers alive.
     """
 
@@ -67,7 +68,7 @@ class Plan(ABC):
     """Whether outcomes are due as they are: `accept` has nothing to do."""
 
     bounds_itself = False
-    """Whether it never asks for more than may be in flight, because it knows how large that is."""
+    """Whether the plan limits its own work in flight; the flow then ignores `engine.depth`."""
 
     makes_batches = False
     """Whether batches are made in the loop, so that only there they can be pinned, or moved to a device."""
@@ -93,8 +94,8 @@ class Plan(ABC):
         self.flow: Callable[[], Any] = _no_flow
         self.spans: list[Span] = []
         self.marks: Iterator[Any] = iter(())
-        self.pending = 0
-        self.on_samples: Callable[[int], None] | None = None
+        self.pending = self.taken = 0
+        self.on_given: Callable[[int, int], None] | None = None
 
     @abstractmethod
     def next_task(self, worker: int) -> Task | Failed | Due | None:
@@ -144,11 +145,12 @@ class Plan(ABC):
 
     def catch_up(self) -> None:
         """Take note of all batches that were given: they are not noted one by one."""
-        n, self.pending = self.pending, 0
+        taken, n = self.taken, self.pending + self.taken
+        self.pending = self.taken = 0
         if n:
             n_samples = self.give(self.marks, n)
-            if self.on_samples is not None:
-                self.on_samples(n_samples)
+            if self.on_given is not None:
+                self.on_given(taken, n_samples)
 
     def finish(self) -> Iterable[Due]:
         """What is due at the end, when there is nothing left to ask for."""

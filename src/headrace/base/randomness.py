@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from headrace.base.generators import GENERATORS, GlobalGenerator, derive_key
+from headrace.base.generators import (
+    GENERATORS,
+    GlobalGenerator,
+    States,
+    derive_key,
+    generator_states,
+    restore_generators,
+)
 from headrace.base.messages import Place
 from headrace.base.world import get_worker_info
 
@@ -62,6 +69,25 @@ def enter_sample(key: Key) -> None:
     """From now on, `rng` in this thread belongs to the sample of this key; to none if None."""
     _here.key = key
     _here.generator = None
+
+
+WorkerStates: TypeAlias = "tuple[States, dict[str, Any] | None]"
+"""Of all that a worker draws from: the global generators, and `rng` where no sample owns it; None if it is unused."""
+
+
+def worker_states() -> WorkerStates:
+    """The states of all generators that this thread draws from, as plain values."""
+    generator = _here.generator
+    return generator_states(), None if generator is None else dict(generator.bit_generator.state)
+
+
+def restore_worker(states: WorkerStates) -> None:
+    """Set them to what `worker_states` returned, so that nothing is drawn twice."""
+    global_states, own = states
+    restore_generators(global_states)
+    enter_sample(None)
+    if own is not None:
+        rng().bit_generator.state = own
 
 
 @contextmanager

@@ -1,11 +1,13 @@
-"""What goes into a loader's state: random generators as plain values, and the errors of states that do not fit."""
+"""What goes into the state of any loader: its header, sealed by a digest; and random generators as plain values."""
 
 from __future__ import annotations
 
+import json
 import random
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,111 @@ import numpy as np
 from headrace.base.errors import StateError
 from headrace.base.generators import States, generator_states, restore_generators
 from headrace.base.optional import loaded
+from headrace.base.schema import (
+    anything,
+    count,
+    each,
+    exactly,
+    items,
+    like,
+    maybe,
+    number,
+    packed,
+    record,
+    refuse,
+    shown,
+    text,
+    whole,
+)
 
 VERSION = 1
+
+_seed = maybe(whole(0, 2**64 - 1))
+_HEADER = {
+    "headrace": exactly(VERSION),
+    "epoch": count,
+    "batches": count,
+    "errors": count,
+    "base_seed": _seed,
+    "course": anything,  # each kind of loader has a schema of its own
+}
+_DEEPEST = 64  # levels of containers that a digest covers: no state of headrace's own has more
+_HEADER_SINCE = {"shared_seed": _seed, "kind": text, "digest": text}  # that states of former versions may not have
+
+
+def parse_header(state: Any, kind: str) -> dict[str, Any]:
+    """What every state has, of whatever kind of loader. Other entries, which trainers may have added, are left out.
+
+    Raises:
+        StateError: this is not a state, or one of another kind of loader.
+    """
+    if not isinstance(state, Mapping) or state.get("headrace") != VERSION:
+        raise StateError(
+            f"This is not a loader state of version {VERSION}: {shown(state)}. Pass what state_dict() gave."
+        )
+    own = {name: value for name, value in state.items() if name in _HEADER or name in _HEADER_SINCE}
+    header: dict[str, Any] = record(_HEADER, _HEADER_SINCE)(own, "")
+    if ("kind" in header) != ("digest" in header):
+        refuse("", "a mapping with both kind and digest, or of a former version and with neither", state)
+    if header.get("kind", kind) != kind:
+        raise StateError(
+            f"The state does not fit this loader: it was taken with {shown(header['kind'])}, and this is {kind!r}. "
+            "Load it into a loader of the same kind."
+        )
+    return header
+
+
+def seal(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state with its digest."""
+    return {**state, "digest": _digest(state)}
+
+
+def check_seal(state: Mapping[str, Any]) -> None:
+    """See that a state is as it was saved. Those of former versions do not tell.
+
+    Raises:
+        StateError: it was altered.
+    """
+    if "digest" in state and state["digest"] != _digest(state):
+        raise StateError(
+            "The state is damaged: it was altered after state_dict() gave it, as its digest tells. Pass what "
+            "state_dict() gave."
+        )
+
+
+def _digest(state: Mapping[str, Any]) -> str:
+    """A hash of the values, however they were stored: JSON turns keys into strings, and tuples into lists.
+
+    What the state says of its data is compared with the data itself, and may be edited: paths, where these have moved.
+    """
+    from hashlib import blake2b
+
+    values = {name: value for name, value in state.items() if name != "digest"}
+    if isinstance(course := values.get("course"), Mapping):
+        values["course"] = {name: value for name, value in course.items() if name != "described"}
+    canonical = json.dumps(_canonical(values), sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def _canonical(value: Any, depth: int = 0) -> Any:
+    match value:
+        case None | bool() | float() | str():
+            return value
+        case int():
+            return hex(value)  # decimals of long numbers take long, and too long ones are an error
+        case Mapping() if depth < _DEEPEST:
+            return {_key(key): _canonical(item, depth + 1) for key, item in value.items()}
+        case list() | tuple() if depth < _DEEPEST:
+            return [_canonical(item, depth + 1) for item in value]
+        case _:
+            return type(value).__name__  # of a user's own state, which is no JSON then
+
+
+def _key(key: Any) -> str:
+    """As JSON writes it."""
+    if isinstance(key, str):
+        return key
+    return json.dumps(key) if key is None or isinstance(key, (int, float)) else type(key).__name__
 
 
 def save_generators() -> dict[str, Any]:
@@ -90,63 +195,80 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode("ascii")
 
 
-def check_counts(saved: Mapping[str, Any], *names: str) -> None:
-    """See that a state has these entries, and that they are counts.
-
-    Raises:
-        StateError: one is not.
-    """
-    for name in names:
-        value = saved.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise StateError(f"The state is damaged: {name} must be an int of at least 0, got {value!r}.")
+_GLOBAL = record(
+    {
+        "python": each(exactly(3), packed(2500), maybe(number)),
+        "numpy": maybe(each(exactly("MT19937"), packed(2496), whole(0, 624), whole(0, 1), number)),
+        "torch": maybe(packed()),
+    }
+)
+_MOST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}  # NumPy does not check them
 
 
-def check_generators(saved: Any, generators: list[Any]) -> None:
+def parse_generators(saved: Any, path: str) -> Any:
+    """The schema of what `save_generators` gives."""
+    parsed = _GLOBAL(saved, path)
+    torch = loaded("torch")
+    _try_on(random.Random(), {"python": [3, array("I", b64decode(parsed["python"][1])), parsed["python"][2]]}, path)
+    if torch is not None and parsed["torch"] is not None:
+        _try_on(torch.Generator(), {"torch": parsed["torch"]}, path)
+    return parsed
+
+
+def parse_own_generators(saved: Any, generators: Sequence[Any], path: str) -> list[Any]:
     """See that states of users' generators fit those that are there now.
 
     Raises:
-        StateError: there are more or fewer, or they are of other kinds.
+        StateError: there are more or fewer, they are of other kinds, or damaged.
     """
-    kinds, own_kinds = [_kind(state) for state in saved], [_kind(save_generator(one)) for one in generators]
+    states: list[Any] = items(anything)(saved, path)
+    examples = [save_generator(one) for one in generators]
+    kinds, own_kinds = [_kind(state) for state in states], [_kind(example) for example in examples]
     if kinds != own_kinds:
         raise StateError(
-            f"The state does not fit this loader: it was taken with the generators {kinds}, and here they are "
+            f"The state does not fit this loader: it was taken with the generators {shown(kinds)}, and here they are "
             f"{own_kinds}. Load it into a loader with the same kind of generator."
         )
+    for i, (state, example, generator) in enumerate(zip(states, examples, generators, strict=True)):
+        schema = record({"torch": packed()}) if own_kinds[i] == "'torch'" else like(example, _MOST)
+        schema(state, f"{path}[{i}]")
+        _try_on(generator, state, f"{path}[{i}]")
+    return states
+
+
+def _try_on(generator: Any, state: Any, path: str) -> None:
+    """See that a generator of the same kind takes a state."""
+    if state is None:
+        return
+    try:
+        is_torch = hasattr(generator, "manual_seed")
+        load_generator(type(generator)(device=generator.device) if is_torch else deepcopy(generator), state)
+    except Exception as error:  # noqa: BLE001 (libraries differ in how they refuse)
+        refuse(path, f"the state of a generator ({error})", state)
 
 
 def _kind(state: Any) -> str | None:
     """Which kind of generator a state is of."""
     match state:
         case {"numpy": {"bit_generator": name}}:
-            return str(name)
-        case dict():
-            return str(next(iter(state)))
+            return shown(name)
+        case dict() if state:
+            return shown(next(iter(state)))
         case _:
             return None
 
 
-def check_ahead(saved: Mapping[str, Any]) -> None:
-    """See that the batches that were given ahead are told as numbers.
-
-    Raises:
-        StateError: they are not.
-    """
-    ahead = saved.get("ahead", [])
-    if not isinstance(ahead, list) or not all(type(number) is int and number > 0 for number in ahead):
-        raise StateError(f"The state is damaged: ahead must be a list of positive ints, got {ahead!r:.100}.")
-
-
-def check_equal(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def check_equal(saved: Any, own: Mapping[str, Any]) -> None:
     """Compare what a state says of its loader with what this loader is.
 
     Raises:
         StateError: something differs; it is named.
     """
+    if not isinstance(saved, Mapping):
+        refuse("course.described", "a mapping", saved)
     for name, value in own.items():
         if saved.get(name) != value:
             raise StateError(
-                f"The state does not fit this loader: it was taken with {name} = {saved.get(name)!r}, and here it is "
-                f"{value!r}. Load it into a loader with the same {name}, or start the epoch anew."
+                f"The state does not fit this loader: it was taken with {name} = {shown(saved.get(name))}, and here it "
+                f"is {value!r}. Load it into a loader with the same {name}, or start the epoch anew."
             )

@@ -7,12 +7,14 @@ DataLoader too. The reasons and the alternatives are in `docs/design/torch-ident
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Generic, TypeVar
 
 from headrace.base.after_import import after_import
 
 T_co = TypeVar("T_co", covariant=True)
+C = TypeVar("C")
 
 
 class Adoptable(Generic[T_co]):
@@ -34,6 +36,16 @@ def adopt(cls: type, module: str, name: str) -> None:
                 register(cls)
 
     after_import(module, exchange_base)
+
+
+def adopted(name: str) -> Callable[[type[C]], type[C]]:
+    """Adopt a class of the same name, as a decorator; `name` is the module of torch's."""
+
+    def decorate(cls: type[C]) -> type[C]:
+        adopt(cls, name, cls.__name__)
+        return cls
+
+    return decorate
 
 
 _answers: dict[tuple[type, tuple[str, ...]], bool] = {}

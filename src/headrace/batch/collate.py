@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,10 +23,12 @@ class Collator:
     """Collates into the arrays of one framework.
 
     Calling it collates the samples of a batch; the functions in the registry call it again for what samples contain.
+    Types that torch's own registry was taught by then are collated by torch.
     """
 
     def __init__(self, framework: Framework) -> None:
         self.framework = framework
+        _look_at_torch()
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         try:
@@ -113,11 +114,22 @@ def collate_function_of(kind: type) -> TypeCollate:
 
 
 def is_collated_by_default(kind: type) -> bool:
-    """Whether arrays or containers of this type are left to headrace, and not to a registered function."""
+    """Whether values of this type are left to headrace, and not to a registered function."""
     return collate_function_of(kind) in _OWN
 
 
+def collates_rows_by_default() -> bool:
+    """Whether whole batches of rows may be gathered from arrays: nobody registered a function for what rows are."""
+    kinds = (np.ndarray, np.bool_, np.number, tuple, dict, tensor_type())
+    return all(kind is None or is_collated_by_default(kind) for kind in kinds)
+
+
 def _resolve(kind: type) -> TypeCollate:
+    own = _resolve_here(kind)
+    return _collate_by_torch if own in _OWN and _is_taught_to_torch(kind) else own
+
+
+def _resolve_here(kind: type) -> TypeCollate:
     for base in kind.__mro__:
         if base in _registry:
             return _registry[base]
@@ -220,6 +232,56 @@ _registry: dict[type, TypeCollate] = {
 }
 
 
+_TORCH_COLLATE = "torch.utils.data._utils.collate"
+_TorchFunctions: TypeAlias = dict[Any, Callable[..., Any]]
+_taught_to_torch: tuple[_TorchFunctions, _TorchFunctions] | None = None
+"""torch's registry as torch fills it, and as it is; None if that is the same."""
+
+
+def _look_at_torch() -> None:
+    """See whether somebody changed `default_collate_fn_map`, as torch's documentation shows, and some libraries do."""
+    global _taught_to_torch
+    module = loaded(_TORCH_COLLATE)
+    if module is None:
+        return
+    by_default = {
+        tensor_type(): module.collate_tensor_fn,
+        np.ndarray: module.collate_numpy_array_fn,
+        (np.bool_, np.number, np.object_): module.collate_numpy_scalar_fn,
+        float: module.collate_float_fn,
+        int: module.collate_int_fn,
+        str: module.collate_str_fn,
+        bytes: module.collate_str_fn,
+    }
+    by_now = module.default_collate_fn_map
+    taught = None if by_now == by_default else (by_default, dict(by_now))
+    if taught != _taught_to_torch:
+        _taught_to_torch = taught
+        _resolved.clear()
+
+
+def _is_taught_to_torch(kind: type) -> bool:
+    if _taught_to_torch is None:
+        return False
+    tensor = tensor_type()
+    if tensor is not None and issubclass(kind, np.ndarray) and _is_taught_to_torch(tensor):
+        return True  # torch makes tensors of them first
+    by_default, by_now = (_torch_function(functions, kind) for functions in _taught_to_torch)
+    return by_default is not by_now
+
+
+def _torch_function(functions: _TorchFunctions, kind: type) -> Callable[..., Any] | None:
+    """The function that torch takes for values of this type; None if it looks at what kind of container they are."""
+    if kind in functions:
+        return functions[kind]
+    return next((function for known, function in functions.items() if issubclass(kind, known)), None)
+
+
+def _collate_by_torch(samples: Sequence[Any], collator: Collator) -> Any:
+    collate: Callable[[Any], Any] = loaded(_TORCH_COLLATE).default_collate  # type: ignore[union-attr]
+    return collator.convert(collate(samples), tuples_to_lists=False)
+
+
 _BY_KIND: dict[Kind, TypeCollate] = {
     Kind.MAPPING: _collate_mappings,
     Kind.NAMED_TUPLE: _collate_named_tuples,
@@ -227,7 +289,7 @@ _BY_KIND: dict[Kind, TypeCollate] = {
     Kind.SEQUENCE: _collate_sequences,
     Kind.LEAF: _collate_foreign,
 }
-_OWN = frozenset({_collate_arrays, *_BY_KIND.values()})
+_OWN = frozenset({*_registry.values(), *_BY_KIND.values()})
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -245,37 +307,12 @@ def default_collate(batch: Sequence[Any]) -> Any:
         >>> default_collate([{"a": 0, "b": "x"}, {"a": 1, "b": "y"}])["b"]
         ['x', 'y']
     """
-    return default_collate_into(_auto_collator())(batch)
+    return _auto_collator()(batch)
 
 
 def default_convert(data: Any) -> Any:
     """The arrays in one sample as tensors (if torch is installed), without a new dimension; the rest as it is."""
     return _auto_collator().convert(data)
-
-
-def default_collate_into(collator: Collator) -> Collate:
-    """The default collation with this collator; torch's own, if a user has taught that other types."""
-    if not is_torch_taught():
-        return collator
-    collate: Collate = sys.modules[_TORCH_COLLATE].default_collate
-    return lambda samples: collator.convert(collate(samples), tuples_to_lists=False)
-
-
-def is_torch_taught() -> bool:
-    """Whether somebody changed `default_collate_fn_map`, as torch's documentation shows."""
-    module = loaded(_TORCH_COLLATE)
-    return module is not None and module.default_collate_fn_map != {
-        tensor_type(): module.collate_tensor_fn,
-        np.ndarray: module.collate_numpy_array_fn,
-        (np.bool_, np.number, np.object_): module.collate_numpy_scalar_fn,
-        float: module.collate_float_fn,
-        int: module.collate_int_fn,
-        str: module.collate_str_fn,
-        bytes: module.collate_str_fn,
-    }
-
-
-_TORCH_COLLATE = "torch.utils.data._utils.collate"
 
 
 def _auto_collator() -> Collator:

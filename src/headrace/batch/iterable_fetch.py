@@ -9,7 +9,9 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
+from headrace.base.errors import StateError
 from headrace.base.messages import IterableStart, Place, PlacedKeys, Pull
+from headrace.base.own_states import knows_state, load_state
 from headrace.base.randomness import SampleRandomness
 from headrace.batch.fetch import (
     POSITION,
@@ -22,7 +24,7 @@ from headrace.batch.fetch import (
     Watch,
     next_stride,
 )
-from headrace.batch.iterable_state import begin_stream, knows_state, stream_state
+from headrace.batch.iterable_state import begin_stream, stream_state
 
 _HEAP_TYPE = 1 << 9  # the flag of classes that are written in Python
 _MOST_BARREN = 1000  # errors in a row, after which an iterable is given up that never says that it has ended
@@ -75,8 +77,12 @@ class IterableFetcher:
 
     def _begin(self) -> None:
         start = self._start
-        has_ended = start is not None and start.has_ended
-        self._samples = iter(()) if has_ended else begin_stream(self._dataset, start)
+        if start is not None and start.has_ended:
+            self._samples = iter(())
+            if start.state is not None and "dataset" in start.state:
+                load_state(self._dataset, start.state["dataset"])  # with which it begins the next epoch
+        else:
+            self._samples = begin_stream(self._dataset, start)
         # `islice` calls `__iter__` again, with which a dataset that is its own iterator may start over.
         self._is_built_in = not type(self._samples).__flags__ & _HEAP_TYPE
         self._tells_state = knows_state(self._dataset) or knows_state(self._samples)
@@ -88,7 +94,12 @@ class IterableFetcher:
         if start.state is not None or start.has_ended:
             self._begun = start.batches
             return
-        for _ in range(start.batches):
+        for number in range(start.batches):
+            if self._ended:
+                raise StateError(
+                    f"The state was taken after {start.batches} batches of {type(self._dataset).__name__}, which ends "
+                    f"after {number} now. Start the epoch anew, without the state."
+                )
             # An error ended this batch then, too; it was told, and the iteration went on as it does now.
             with suppress(Exception):
                 self._in_place(start.epoch, partial(self._skip, start.size))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from typing import Any
 
 from headrace.base.messages import IterableStart
+from headrace.base.own_states import knows_state, load_state, state_of
 
 
 def begin_stream(dataset: Iterable[Any], start: IterableStart | None = None) -> Iterator[Any]:
@@ -16,12 +16,12 @@ def begin_stream(dataset: Iterable[Any], start: IterableStart | None = None) -> 
     """
     state = {} if start is None or start.state is None else start.state
     if "dataset" in state:
-        _load(dataset, state["dataset"])
+        load_state(dataset, state["dataset"])
     samples = iter(dataset)
     if "dataset" in state and samples is dataset:
-        _load(dataset, state["dataset"])
+        load_state(dataset, state["dataset"])
     if "iterator" in state:
-        _load(samples, state["iterator"])
+        load_state(samples, state["iterator"])
     return samples
 
 
@@ -29,21 +29,7 @@ def stream_state(dataset: Any, samples: Any) -> dict[str, Any] | None:
     """What both tell of themselves now; None if neither knows a state."""
     state = {}
     if knows_state(dataset):
-        state["dataset"] = deepcopy(dataset.state_dict())
+        state["dataset"] = state_of(dataset)
     if samples is not dataset and knows_state(samples):
-        state["iterator"] = deepcopy(samples.state_dict())
+        state["iterator"] = state_of(samples)
     return state or None
-
-
-def knows_state(stream: Any) -> bool:
-    """Whether it has torchdata's methods."""
-    return callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
-
-
-def _load(stream: Any, state: Any) -> None:
-    if not knows_state(stream):
-        raise TypeError(
-            f"The state was taken of a dataset or iterator with `load_state_dict`; {type(stream).__name__} has none. "
-            "Load it with the class that it was saved with."
-        )
-    stream.load_state_dict(deepcopy(state))

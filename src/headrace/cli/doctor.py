@@ -22,6 +22,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from headrace.base.optional import is_installed
 from headrace.cli.output import out
 from headrace.inspecting import show_size
 from headrace.loader import DataLoader
@@ -87,6 +88,7 @@ def examine() -> Iterator[Finding]:
     yield from check_clock()
     yield from check_start_method()
     yield from check_libraries()
+    yield from check_cluster(os.environ)
 
 
 def _print_table(findings: list[Finding]) -> None:
@@ -226,7 +228,7 @@ _LIBRARIES = {
     "pyarrow": (15,),
     "fsspec": (2024, 2),
     "pillow": (10, 3),
-    "ray": (2, 9),
+    "ray": (2, 49),
     "matplotlib": (3, 8),
 }
 """What headrace can make use of, and from which version on."""
@@ -242,6 +244,38 @@ _FORK_HAZARDS = {
     "opencv-python-headless": "call cv2.setNumThreads(0) in worker_init_fn: each worker would start a thread per core",
     "s3fs": "file systems are opened anew in each worker by headrace's sources; do so in your own datasets",
 }
+
+
+_SMALL_STORE = 2**29
+
+
+def check_cluster(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """The Ray cluster that RAY_ADDRESS names, for engine="ray"."""
+    if not environment.get("RAY_ADDRESS") or not is_installed("ray"):
+        return
+    from headrace.engines.ray_cluster import Request, alive_nodes, connect, count_places, room_for_batches
+
+    try:
+        connect(None)
+        nodes = alive_nodes()
+        free = count_places(Request(), now=True)
+    except Exception as error:  # noqa: BLE001 (whatever Ray raises)
+        fix = "See that the cluster runs, and that its Ray and Python are of the same versions as here."
+        yield Finding("Cluster", f"Ray at {environment['RAY_ADDRESS']} cannot be reached: {error}", Level.BROKEN, fix)
+        return
+    cpus = sum(node["Resources"].get("CPU", 0) for node in nodes)
+    text = f"Ray has {len(nodes)} nodes with {cpus:g} CPU, and room for {free} workers of 1 CPU now"
+    if free:
+        yield Finding("Cluster", text)
+    else:
+        yield Finding("Cluster", text, Level.WARNING, "End what takes the CPUs, or pass RayEngine(num_cpus=...).")
+    store = min(node["Resources"].get("object_store_memory", 0) for node in nodes)
+    text = f"{show_size(room_for_batches())} of batches may be on their way in the smallest object store"
+    text += f" ({show_size(int(store))})"
+    if store < _SMALL_STORE:
+        yield Finding("Cluster", text, Level.NOTE, "Start nodes with a larger --object-store-memory for large batches.")
+    else:
+        yield Finding("Cluster", text)
 
 
 def version_of(library: str) -> str | None:

@@ -11,6 +11,7 @@ import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Any, SupportsIndex, TypeVar, final, overload
@@ -26,6 +27,11 @@ T_co = TypeVar("T_co", covariant=True)
 _PROTOCOL = 5
 _WRITE_BYTES = 1 << 20
 _OFFSET_BYTES = 8
+
+
+# By their descriptors, which go with them. The callbacks are in C, `next(closing, reference)`: an interrupt that is
+# raised in one in Python, such as those of `weakref.finalize`, is lost.
+_owners: dict[int, weakref.ref[SharedList[Any]]] = {}
 
 
 @final
@@ -57,7 +63,7 @@ class SharedList(Sequence[T_co]):
 
     def _own(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
+        _owners[descriptor] = weakref.ref(self, partial(next, map(os.close, [descriptor])))
 
     def _read(self, count: int, *, fully_mapped: bool) -> None:
         """Map the file that was packed: the pickled items, then the `count` + 1 offsets between which they lie."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-_JOIN_TIMEOUT_S = 5.0
+from headrace.base.endings import Keeper, Patience
+from headrace.base.interrupts import hold_interrupts
 
 
 class Source(Protocol):
@@ -51,8 +51,9 @@ class Ahead:
         self._line = _Line(source, function, depth, begin)
         # The thread knows the line only: it must not keep this object alive.
         self._thread = threading.Thread(target=_run, args=(self._line,), name="headrace-deliver", daemon=True)
-        self._finalizer = weakref.finalize(self, _close, self._line, self._thread)
-        self._thread.start()
+        with hold_interrupts():
+            self._keeper = Keeper(self, partial(_close, self._line, self._thread))
+            self._thread.start()
 
     def __iter__(self) -> Ahead:
         return self
@@ -80,8 +81,7 @@ class Ahead:
 
         Returns after some seconds even if `function` never does; the thread then ends when it can.
         """
-        _close(self._line, self._thread)
-        self._finalizer.detach()
+        self._keeper.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ _Outcome: TypeAlias = _Made | _Raised | _Mark
 class _Signal:
     """Wakes one waiting thread, or the next that waits. Whoever wakes must look again what there is to do.
 
-    A bare lock, because finalizers call `set`, and they run anywhere: even within a `set` or a `wait`.
+    A bare lock: an interrupt while waiting leaves it as it was.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,6 @@ class _Line:
     function: Callable[[Any], Any]
     depth: int
     begin: Callable[[], None] | None
-    owner: int = field(default_factory=os.getpid)
     closed: bool = False
     outcomes: deque[_Outcome] = field(default_factory=deque)
     filled: _Signal = field(default_factory=_Signal)
@@ -167,8 +166,6 @@ def _run(line: _Line) -> None:
             line.wait_for_room()
             going_on = not line.closed and _make_one(line)
             line.filled.set()  # only now, when no frame of this thread holds the result any more
-        if line.closed:
-            line.source.close()  # a finalizer that ran in this very thread has left it to us
     finally:
         line.end()
 
@@ -208,16 +205,11 @@ def _not_the_end(error: StopIteration) -> RuntimeError:
     return failure
 
 
-def _close(line: _Line, thread: threading.Thread) -> None:
-    if os.getpid() != line.owner:  # a forked copy: thread and source belong to the parent
-        return
+def _close(line: _Line, thread: threading.Thread, patience: Patience) -> None:
     line.closed = True
     line.emptied.set()
-    if thread is threading.current_thread():
-        return  # collected as garbage in the thread itself, perhaps within `next(source)`
     try:
         line.source.close()
     finally:
-        if thread.is_alive():
-            thread.join(_JOIN_TIMEOUT_S)
+        patience.join([thread])
         line.end()

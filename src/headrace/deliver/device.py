@@ -10,6 +10,8 @@ from headrace.base.messages import Failed, Finished, Outcome
 from headrace.base.optional import is_installed, missing_extra
 
 Step = Callable[[Any], Any]
+DEPTH = 2
+"""How many batches may be on their way to a device, or wait there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Delivery:
         try:
             return outcome._replace(batch=self.prepare(outcome.batch))
         except Exception as error:  # noqa: BLE001 - raised in the place of the batch
-            return Failed(outcome.number, error)
+            return Failed(outcome.number, error, outcome.state, outcome.bad)
 
 
 def plan_delivery(pin: Step | None, device: Any) -> Delivery:
@@ -59,7 +61,7 @@ def plan_delivery(pin: Step | None, device: Any) -> Delivery:
 
     if device is None:
         return Delivery(prepare=pin, begin=thread_settings())
-    copier = device_copier(device)
+    copier = device_copier(device, DEPTH)
     if pin is None and not copier.worth_a_thread:
         return Delivery(finish=copier.copy)
     return Delivery(prepare=_chain(pin, copier.copy), begin=thread_settings(device), finish=copier.arrive)

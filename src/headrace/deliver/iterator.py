@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn, Protocol
 
 from headrace.base.errors import warn_user
@@ -27,6 +29,13 @@ class EpochBatches(Protocol):
     @property
     def latest(self) -> int:
         """The number of the batch that came last."""
+
+    @property
+    def ready(self) -> Iterator[Any] | None:
+        """Batches that may be taken without asking, if each is counted in `plan.taken`."""
+
+    def break_off(self, error: BaseException) -> None:
+        """One of these could not be taken."""
 
     def __next__(self) -> Any: ...
 
@@ -66,22 +75,76 @@ class Timer(Protocol):
         """What was started for the epoch has ended."""
 
 
+class _NoBatches:
+    """Of an epoch that has not begun, or could not."""
+
+    plan = None
+    latest = -1
+    ready = None
+
+    def __next__(self) -> NoReturn:
+        raise StopIteration
+
+    def break_off(self, error: BaseException) -> None:
+        """There is nothing to be taken."""
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
 class LoaderIterator:
     """The batches of one epoch, or with persistent workers of one after the other.
 
-    Args:
-        batches: where they come from.
-        counts: knows how many there are.
-        skipped: who keeps account of the samples that are left out of the batches, if any may be.
-        stays: whether workers are used again for the next epoch.
-        finish: applied to each batch at last, e.g. to pin its memory.
+    Guarantees: until its first batch is asked for, nothing is drawn or started for an epoch, and none is counted.
+    Iterators that draw from shared generators draw in the order in which they were made, as torch's do: those that wait
+    begin as soon as any iterator of their thread is asked for a batch, unless they are gone by then.
 
     Attributes:
         promise: the length that an iterable dataset was asked for, to warn if it yields more.
         timer: hears of the turns of the loop.
+        draws: whether the beginning of its epoch draws from generators that others may draw from, too.
+        on_empty: asked if the epoch turns out to have nothing left at its first batch: it may begin the next one.
     """
 
-    def __init__(
+    def __init__(self) -> None:
+        self._counts: Counts | None = None
+        self._batches: EpochBatches = _NoBatches()
+        self._plan: Any = None
+        self._run: Iterator[Any] = iter(())  # batches that lie ready, up to the next turn that is timed
+        self._skipped: SkippedSamples | None = None
+        self._finish: Callable[[Any], Any] | None = None
+        self._stays = False
+        self._delivered = 0
+        self._begin: Callable[[LoaderIterator], None] | None = None
+        self._count: Callable[[], int] | None = None
+        self._failure: Exception | None = None
+        self.on_empty: Callable[[LoaderIterator], bool] | None = None
+        self.draws = False
+        self._is_new = False  # nothing was asked of it since it began to wait
+        self._beginning = threading.RLock()
+        self.timer: Timer | None = None
+        self.promise: PromisedLength | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the epoch begins with the next batch that is asked for."""
+        return self._begin is not None
+
+    def wait(self, begin: Callable[[LoaderIterator], None], count: Callable[[], int], *, draws: bool) -> None:
+        """Begin an epoch as soon as a batch is asked for.
+
+        Args:
+            begin: calls `begin` of the iterator that it is given.
+            count: tells how many batches the epoch would have that begins now.
+            draws: whether its beginning draws from generators that others may draw from, too.
+        """
+        self.draws = draws
+        self._run = iter(())
+        self._begin, self._count, self._failure, self._is_new = begin, count, None, True
+        if draws:
+            _waiting.add(self)
+
+    def begin(
         self,
         batches: EpochBatches,
         counts: Counts,
@@ -90,23 +153,67 @@ class LoaderIterator:
         stays: bool = False,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._counts = counts
-        self._finish = finish
-        self._stays = stays
-        self.begin(batches, skipped)
+        """Go on with the batches of an epoch.
 
-    def begin(self, batches: EpochBatches, skipped: SkippedSamples | None = None) -> None:
-        """Start over with the batches of another epoch."""
+        Args:
+            batches: where they come from.
+            counts: knows how many there are.
+            skipped: who keeps account of the samples that are left out of the batches, if any may be.
+            stays: whether workers are used again for the next epoch.
+            finish: applied to each batch at last, e.g. to pin its memory.
+        """
         self._batches = batches
+        self._plan = batches.plan
+        self._run = iter(())
+        self._counts = counts
         self._skipped = skipped
+        self._stays = stays
+        self._finish = finish
+        self.on_empty = None
         self._delivered = 0
-        self.timer: Timer | None = None
-        self.promise: PromisedLength | None = None
+        self.timer = None
+        self.promise = None
+
+    def begin_now(self) -> None:
+        """Begin the epoch that waits for its first batch, and those that others have waited for as long.
+
+        Raises:
+            Exception: what kept it from beginning; it has no batches, then.
+        """
+        for iterator in _waiting.take():
+            iterator._try_to_begin()
+        self._try_to_begin()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # the traceback knows this frame; so nothing is kept alive in a circle
+
+    def _try_to_begin(self) -> None:
+        with self._beginning:  # another thread may ask for the first batch just now
+            if self._begin is None:
+                return
+            try:
+                self._begin(self)
+            except Exception as error:  # noqa: BLE001 (raised when its first batch is due)
+                self._failure = error
+            self._begin = self._count = None
+
+    def discard(self, n: int) -> None:
+        """Pass over the next n batches."""
+        for _ in range(n):
+            try:
+                next(self._batches)
+            except StopIteration:
+                self._end(None)
+                return
+            self._delivered += 1
 
     @property
     def plan(self) -> Any:
         """Of the epoch."""
-        return self._batches.plan
+        return self._plan
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -119,6 +226,20 @@ class LoaderIterator:
             TooManyBadSamplesError: all batches of the epoch were left out.
             StopIteration: the epoch is over.
         """
+        try:
+            for batch in self._run:
+                self._plan.taken += 1
+                return batch
+        except BaseException as error:
+            self._batches.break_off(error)
+            raise
+        if _waiting.iterators or self._is_new:
+            self.begin_now()
+            if self._is_new:
+                self._is_new = False
+                return self._first()
+        if self._plan is not None and self._plan.taken:
+            self._plan.catch_up()
         timer = self.timer
         is_timed = timer is not None and not (timer.batches & timer.mask and timer.open is None)
         if timer is not None and is_timed:
@@ -139,9 +260,25 @@ class LoaderIterator:
                 timer.give(self._batches.latest, batch)
         if self.promise is not None and self._delivered > self.promise.samples:
             self._warn_of_length(self.promise)
+        if not is_timed and self._finish is None:
+            ready = self._batches.ready
+            if ready is not None:
+                self._run = ready if timer is None else islice(ready, _untimed(timer.batches, timer.mask))
         return batch
 
+    def _first(self) -> Any:
+        """The first batch. A state that was taken after the last batch of an epoch leads to the next epoch."""
+        on_empty, self.on_empty = self.on_empty, None
+        try:
+            return next(self)
+        except StopIteration:
+            if on_empty is None or self._delivered or not on_empty(self):
+                raise
+        return next(self)
+
     def _end(self, timer: Timer | None) -> None:
+        if self.plan is None:
+            return
         self.plan.is_over = True
         if timer is not None:
             timer.stop()
@@ -154,6 +291,8 @@ class LoaderIterator:
 
     def close(self) -> None:
         """End the epoch here, and the workers too."""
+        self._run = iter(())
+        self._begin = self._count = self._failure = self.on_empty = None
         self._batches.close()
 
     def _warn_of_length(self, promise: PromisedLength) -> None:
@@ -168,20 +307,65 @@ class LoaderIterator:
         )
 
     def __len__(self) -> int:
-        return self._counts.n_batches(self.plan.epoch)
+        if self._count is not None:
+            return self._count()
+        return 0 if self._counts is None else self._counts.n_batches(self.plan.epoch)
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle the loader.")
 
 
-class OpenIterators(weakref.WeakSet[LoaderIterator]):
+def _untimed(number: int, mask: int) -> int:
+    """How many numbers, from this one on, lie before the next one with `number & mask == 0`.
+
+    Args:
+        mask: ones side by side.
+    """
+    if not number & mask:
+        return 0
+    period = mask + (mask & -mask)
+    return period - number % period
+
+
+class _WaitingIterators(threading.local):
+    """The iterators of a thread that will draw as they begin, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.iterators: list[weakref.ref[LoaderIterator]] = []
+
+    def add(self, iterator: LoaderIterator) -> None:
+        self.iterators = [one for one in self.iterators if one() not in (None, iterator)]
+        self.iterators.append(weakref.ref(iterator))
+
+    def take(self) -> Iterator[LoaderIterator]:
+        """Those that are still there. They are taken one by one: Ctrl-C may leave some to the next who asks."""
+        while self.iterators:
+            iterator = self.iterators.pop(0)()
+            if iterator is not None:
+                yield iterator
+
+
+_waiting = _WaitingIterators()
+
+
+class OpenIterators:
     """The iterators of a loader that somebody still holds. They belong to this process: a pickled copy has none."""
+
+    def __init__(self) -> None:
+        # Not a WeakSet, which has callbacks in Python: an interrupt that is raised in one is lost.
+        self._refs: list[weakref.ref[LoaderIterator]] = []
+
+    def add(self, iterator: LoaderIterator) -> None:
+        self._refs = [ref for ref in self._refs if ref() not in (None, iterator)]
+        self._refs.append(weakref.ref(iterator))
 
     def close(self) -> None:
         """End the epochs of all of them, and their workers."""
-        for iterator in list(self):
-            iterator.close()
-        self.clear()
+        refs, self._refs = self._refs, []
+        for ref in refs:
+            iterator = ref()
+            if iterator is not None:
+                iterator.close()
 
     def __reduce__(self) -> Any:
         return OpenIterators, ()

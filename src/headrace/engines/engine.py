@@ -14,7 +14,7 @@ class Job:
     """How tasks become batches; what every worker gets once, before the first task.
 
     Attributes:
-        iterable: whether the dataset is a stream, whose tasks are `Pull`s.
+        iterable: whether the dataset is a user's iterable, whose tasks are `Pull`s.
         batched: whether a task is a batch of samples or a single one.
         collate_fn: the user's, or None for the default one.
         output: the framework whose arrays the default collation makes.
@@ -46,6 +46,34 @@ class Job:
     reader: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
     timed: bool = False
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What a loader wants of an engine that is made for it.
+
+    Attributes:
+        workers: how many lanes tasks are dealt to.
+        prefetch_factor: tasks that each has in flight.
+        timeout: seconds without any outcome after which `receive` raises; 0 waits for ever.
+        restart: whether a worker that was lost is replaced; `max_restarts` how many in a row, with no batch in between.
+        on_restart: called for each worker that is replaced, with a text and its number.
+        deepens: whether more tasks may be in flight while batches are quick and small.
+    """
+
+    workers: int
+    prefetch_factor: int
+    timeout: float = 0
+    restart: bool = False
+    max_restarts: int | None = None
+    on_restart: Callable[[str, int], None] | None = None
+    deepens: bool = False
+
+
+class EngineMaker(Protocol):
+    """Makes the engines of a loader; `DataLoader(engine=...)` takes one, too."""
+
+    def make_engine(self, options: EngineOptions) -> Engine: ...
 
 
 class Interrupted(Exception):  # noqa: N818 (it is no error)

@@ -6,17 +6,18 @@ import multiprocessing.process
 import os
 import socket
 import threading
-import weakref
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-from headrace.base.generators import States
+from headrace.base.endings import Patience
 from headrace.base.messages import Stop, Task
 from headrace.batch.fetch import POSITION, STOP, TASK
 from headrace.engines.engine import Job
+from headrace.engines.fleet import Duties
 from headrace.engines.launch import Descriptor, start_process
-from headrace.engines.process_worker import Assignment, Resume, run
+from headrace.engines.process_worker import Assignment, run
+from headrace.engines.seat import Resume
 from headrace.engines.shutdown import end_processes
 from headrace.transport.channel import LoaderChannel
 from headrace.transport.encoding import pack_message, pack_pulls
@@ -25,32 +26,20 @@ from headrace.transport.shared_memory import LoaderArena, create_segment
 _LEASED_SHARE = 4  # of an arena, this part may be held by the user before batches are copied
 
 
-@dataclass(eq=False)
-class WorkerHandle:
+@dataclass(eq=False, kw_only=True)
+class WorkerHandle(Duties):
     """One worker process.
 
     Attributes:
         exit_fd: a descriptor that can be read from when the process has ended.
-        is_ready: whether it has started to work.
-        in_flight: the tasks that it has, in their order.
-        unsent: the last of these, not yet sent; they ask for the same `Pull`, and are sent as one message.
-        last_done: a task of a stream that came back, and `times_done` how many did in this epoch.
-        states: of its generators, after the last task that came back.
-        states_at_start: of the epoch; None means freshly seeded.
+        unsent: the last of its tasks, not yet sent; they ask for the same `Pull`, and are sent as one message.
     """
 
-    number: int
     process: BaseProcess
     exit_fd: int
     channel: LoaderChannel
     arena: LoaderArena
-    is_ready: bool = False
-    in_flight: dict[int, Task] = field(default_factory=dict)
     unsent: list[Task] = field(default_factory=list)
-    last_done: Task | None = None
-    times_done: int = 0
-    states: States | None = None
-    states_at_start: States | None = None
 
     def pull(self, task: Task) -> None:
         """Give it a task that asks for a `Pull`, to be sent with the next `flush`."""
@@ -86,12 +75,8 @@ class WorkerHandle:
         self.arena.retire()
         if self.exit_fd != self.process.sentinel:
             os.close(self.exit_fd)
+        _started.discard(self.process)
         self.process.close()
-
-    def inherit(self, dead: WorkerHandle) -> None:
-        """Take over what is known of a worker that this one stands in for, except its tasks."""
-        self.last_done, self.times_done = dead.last_done, dead.times_done
-        self.states, self.states_at_start = dead.states, dead.states_at_start
 
 
 def launch_worker(
@@ -115,7 +100,7 @@ def launch_worker(
         OSError: there are no descriptors, no memory or no processes left.
     """
     ours, theirs = socket.socketpair()
-    segment = -1
+    segment, channel = -1, None
     try:
         segment, n_bytes = create_segment(workers)
         arena = LoaderArena(segment, n_bytes, n_bytes // _LEASED_SHARE)
@@ -134,22 +119,23 @@ def launch_worker(
         )
         process = start_process(context, run, job, (assignment,))
     except BaseException:
-        ours.close()
+        ours.close() if channel is None else channel.close()
         raise
     finally:
         theirs.close()
         if segment >= 0:
             os.close(segment)
     _started.add(process)
-    return WorkerHandle(number, process, _exit_descriptor(process), channel, arena)
+    return WorkerHandle(number=number, process=process, exit_fd=_exit_descriptor(process), channel=channel, arena=arena)
 
 
-_started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
+_started: set[BaseProcess] = set()  # and not closed
 
 
 def _disown() -> None:
     """In a forked child, which would otherwise terminate the workers of its parent when it exits."""
     multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
+    _started.clear()
 
 
 os.register_at_fork(after_in_child=_disown)
@@ -168,35 +154,24 @@ class Ending:
     """What an engine leaves behind to be ended.
 
     Attributes:
-        owner: the process that the workers belong to.
         books: held by whoever looks at the handles.
         files: descriptors to close.
     """
 
-    owner: int
     books: threading.RLock
     handles: dict[int, WorkerHandle]
     files: list[int]
-    has_begun: bool = False
 
-
-def end_workers(ending: Ending) -> None:
-    """End all workers and close the files; in a forked child of the owner, nothing is its to end."""
-    if os.getpid() != ending.owner:
-        return
-    ending.has_begun = True
-    with ending.books:  # a thread that loads while the interpreter exits does not send anything beside this
-        _end_all(ending)
-
-
-def _end_all(ending: Ending) -> None:
-    handles = ending.handles
-    for handle in handles.values():
-        handle.arena.board[STOP] = 1
-        handle.channel.send_last(pack_message(Stop()))
-    end_processes({handle.exit_fd: handle.process for handle in handles.values()})
-    for handle in handles.values():
-        handle.close()
-    handles.clear()
-    for fd in ending.files:
-        os.close(fd)
+    def end(self, patience: Patience) -> None:
+        """End all workers and close the files."""
+        with self.books:  # a thread that loads while the interpreter exits does not send anything beside this
+            handles = self.handles
+            for handle in handles.values():
+                handle.arena.board[STOP] = 1
+                handle.channel.send_last(pack_message(Stop()))
+            end_processes({handle.exit_fd: handle.process for handle in handles.values()}, patience)
+            for handle in handles.values():
+                handle.close()
+            handles.clear()
+            for fd in self.files:
+                os.close(fd)

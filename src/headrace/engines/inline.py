@@ -7,6 +7,7 @@ from collections import deque
 from headrace.base.messages import Failed, Outcome, Task
 from headrace.engines.engine import Job
 from headrace.engines.worker import Worker
+from headrace.frameworks.recycled_memory import RecycledMemory
 
 
 class InlineEngine:
@@ -20,7 +21,7 @@ class InlineEngine:
         self._tasks: deque[Task] = deque()
 
     def start(self, job: Job) -> None:
-        self._worker = Worker(job)
+        self._worker = Worker(job, allocate=RecycledMemory().allocate)
 
     def submit(self, task: Task, *, more: bool = False) -> None:
         self._tasks.append(task)

@@ -12,28 +12,29 @@ import io
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copyreg import dispatch_table
 from importlib import _bootstrap
-from multiprocessing import reduction, spawn
+from multiprocessing import reduction, resource_tracker, spawn
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from headrace.base.errors import WorkerStartError
+from headrace.base.interrupts import block_interrupts
 from headrace.base.optional import loaded
 from headrace.engines.unpicklable import name_culprit
 
 NO_GUARD = 72
 """The exit code of a worker that had to import the script, which would start workers of its own."""
 
-_WORKER_MODULE = "headrace.engines.process_worker"
+_SERVER_MODULE = "headrace.engines.fork_server"
 _IMPORTER = "headrace worker that imports the script"  # the name of such a process
 
 GUARD_HINT = (
@@ -120,6 +121,7 @@ def start_process(context: BaseContext, target: Callable[..., None], parcel: Any
         _await_imports()
         return _start(context, target, (Parcel(parcel), *args))
     _preload(context)
+    resource_tracker.ensure_running()  # else it is started on the way, and unblocks SIGINT
     try:
         with _main_left_alone():
             return _start(context, target, (Parcel(parcel), *args))
@@ -134,7 +136,7 @@ def start_process(context: BaseContext, target: Callable[..., None], parcel: Any
             f"method {context.get_start_method()!r}, but {reason}. Open files, connections and locks in the worker: on "
             "first use in __getitem__, or in __iter__."
         ) from None
-    _reasons[process] = reason
+    vars(process)[_REASON] = reason
     return process
 
 
@@ -158,12 +160,12 @@ def _is_foreign(lock: Any) -> bool:
     return getattr(lock, "owner", None) not in (None, threading.get_ident())
 
 
-_reasons: weakref.WeakKeyDictionary[BaseProcess, str] = weakref.WeakKeyDictionary()
+_REASON = "_headrace_reason"
 
 
 def why_imported(process: BaseProcess) -> str | None:
     """What could not be sent to a worker, so that it has to import the script; None if it has not."""
-    return _reasons.get(process)
+    return vars(process).get(_REASON)
 
 
 def _refuse() -> None:
@@ -191,18 +193,40 @@ def _start(
     with warnings.catch_warnings():
         # Python 3.12 warns of every fork in a process with threads; torch's and NumPy's own are always there.
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-        process.start()
+        # Ctrl-C goes to workers too, which do not know yet how to ignore it: they would all show a traceback.
+        with block_interrupts() if _is_born_deaf(context) else nullcontext():
+            process.start()
     return process
 
 
 def _preload(context: BaseContext) -> None:
-    """Let the fork server import what every worker needs, if it is not running and nobody else chose."""
+    """Let the fork server import what every worker needs, if it is not running and nobody else chose.
+
+    What it imports unblocks SIGINT for its children: see `_is_born_deaf`.
+    """
     if context.get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
         server: Any = forkserver._forkserver
         if server._preload_modules == ["__main__"]:
-            context.set_forkserver_preload([_WORKER_MODULE])
+            context.set_forkserver_preload([_SERVER_MODULE])
+
+
+def _is_born_deaf(context: BaseContext) -> bool:
+    """Whether SIGINT may be blocked as a process starts: not in a fork server that would not unblock it for others."""
+    if context.get_start_method() != "forkserver":
+        return True
+    from multiprocessing import forkserver
+
+    server: Any = forkserver._forkserver
+    return _SERVER_MODULE in server._preload_modules
+
+
+class _IgnoredInterrupts:
+    """Makes the process that unpickles it ignore SIGINT: a worker, until it has settled."""
+
+    def __reduce__(self) -> Any:
+        return signal.signal, (int(signal.SIGINT), int(signal.SIG_IGN))
 
 
 class _Starting(threading.local):
@@ -231,6 +255,7 @@ def _preparation_data(name: str) -> dict[str, Any]:
     """What `multiprocessing` tells a new process; for everybody else as ever."""
     data = _original_preparation_data(name)
     if _starting.leaves_main_alone:
+        data["headrace"] = _IgnoredInterrupts()
         data.pop("init_main_from_name", None)
         data.pop("init_main_from_path", None)
     return data

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns, sleep
 from typing import Any
 
-from headrace.base.generators import States, generator_states
 from headrace.base.messages import Begun, Failed, Finished, Outcome, Skipped, Task
+from headrace.base.randomness import WorkerStates, worker_states
 from headrace.batch.fetch import GATHERS
 from headrace.engines.remote_errors import PackedError, pack_error
 from headrace.engines.stopwatch import pack_trailer
@@ -29,7 +29,7 @@ class Report:
     """What a worker sends: an outcome or `Begun`, and the states of its generators afterwards if they are kept."""
 
     message: Finished | Any
-    states: States | None = None
+    states: WorkerStates | None = None
 
     def __reduce__(self) -> Any:
         return Report, (self.message, self.states)
@@ -74,7 +74,7 @@ class Outbox:
         self._skip_errors = skip_errors
         self._keeps_states = keeps_states
         self._where = where
-        self._sent_states: States | None = None
+        self._changed_states = ChangedStates()
         self._sending = threading.Lock()  # held by whoever uses the channel, or what is held
         self._held = Bundle(arena, _BUNDLE_BYTES)
         self._shared_bytes = 0  # that the messages in it refer to
@@ -85,7 +85,7 @@ class Outbox:
         """Send something that is no batch, about task `number` if any."""
         self._put(self._encode(message, number), pack_trailer(None))
 
-    def begin(self, begun: Begun, states: States | None) -> None:
+    def begin(self, begun: Begun, states: WorkerStates | None) -> None:
         """Send that an epoch has begun, and the states of the generators before it."""
         self._put(encode(-1, OTHER, Report(begun, states), self._arena), pack_trailer(None))
 
@@ -98,7 +98,7 @@ class Outbox:
             try:
                 message = self._encode_batch(number, batch) if is_plain else self._encode(outcome, number)
             except Exception as error:  # noqa: BLE001 (whatever pickling raises)
-                outcome = self._unsendable(task, outcome, error)
+                outcome = unsendable(task, outcome, error, self._worker, skip_errors=self._skip_errors)
             else:
                 if may_wait and is_plain and span is None and self._arena.board[GATHERS]:
                     self._hold(message, self._arena.sent_bytes - before)
@@ -113,14 +113,6 @@ class Outbox:
 
     def _encode_batch(self, number: int, batch: Any) -> list[Buffer]:
         return encode(number, BATCH, pack_lists(batch, self._arena.allocate), self._arena)
-
-    def _unsendable(self, task: Task, outcome: Finished, error: Exception) -> Outcome:
-        kind = type(outcome.batch).__name__
-        unsendable = TypeError(f"The batch, a {kind}, cannot be sent to the loader: {error}")
-        unsendable.__cause__ = error
-        if not self._skip_errors:
-            return Failed(task.number, unsendable)
-        return Skipped(task.number, (describe_bad(key_at(task, -1), task, self._worker, unsendable),))
 
     def _put(self, message: list[Buffer], trailer: bytes) -> None:
         """Send a message, after all that is held."""
@@ -169,9 +161,25 @@ class Outbox:
         states = self._changed_states() if self._keeps_states else None
         return encode(number, OTHER, Report(message, states), self._arena)
 
-    def _changed_states(self) -> States | None:
-        states = generator_states()
-        if states == self._sent_states:
+
+def unsendable(task: Task, outcome: Finished, error: Exception, worker: int, *, skip_errors: bool) -> Outcome:
+    """What becomes of a batch that cannot be pickled."""
+    unsent = TypeError(f"The batch, a {type(outcome.batch).__name__}, cannot be sent to the loader: {error}")
+    unsent.__cause__ = error
+    if not skip_errors:
+        return Failed(task.number, unsent)
+    return Skipped(task.number, (describe_bad(key_at(task, -1), task, worker, unsent),))
+
+
+class ChangedStates:
+    """The states of the random generators, whenever they have changed; else None."""
+
+    def __init__(self) -> None:
+        self._told: WorkerStates | None = None
+
+    def __call__(self) -> WorkerStates | None:
+        states = worker_states()
+        if states == self._told:
             return None
-        self._sent_states = states
+        self._told = states
         return states

@@ -69,19 +69,6 @@ def most_deaths(exit_code: int | None) -> int:
     return 3 if exit_code in (-signal.SIGKILL, -signal.SIGTERM) else 2
 
 
-def describe_again(death: str, nth: int, place: str) -> str:
-    """What is told of a place at which workers died before."""
-    return f"{death} It was the {'second' if nth == 2 else 'third'} worker to die at {place}."
-
-
-def describe_restart(death: str) -> str:
-    """What is told when a worker that died is replaced for the first time."""
-    return (
-        f"{death} Another one takes its place and does its batches again. Later restarts are announced only if a "
-        "worker dies at the same place again."
-    )
-
-
 def describe_wait(handles: Iterable[WorkerHandle], stacks: int) -> str:
     """Which workers are at work, on which sample, and where in the code."""
     lines = []

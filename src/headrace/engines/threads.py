@@ -5,22 +5,24 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-import time
 import traceback
-import weakref
 from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from headrace.base.endings import Keeper, Patience, await_dropped
 from headrace.base.errors import WorkerError, add_note
+from headrace.base.interrupts import hold_interrupts
 from headrace.base.messages import BeginEpoch, Begun, Failed, Outcome, Stop, Task
 from headrace.base.world import WorkerInfo, enter_worker_thread
 from headrace.batch.fetch import LISTENS, POSITION, STOP, TASK, Board
 from headrace.data.dataset import is_datapipe
 from headrace.engines.duplicates import Fingerprints
 from headrace.engines.engine import Interrupted, Job
-from headrace.engines.timeouts import Timeouts, grace_s
+from headrace.engines.timeouts import Timeouts
 from headrace.engines.worker import Worker, could_not_start, place_of, whereabouts
+from headrace.frameworks.recycled_memory import RecycledMemory
 
 
 class ThreadEngine:
@@ -38,12 +40,14 @@ class ThreadEngine:
         self.workers = workers
         self.capacity = self.depth = workers * prefetch_factor
         self._timeout = timeout
-        self._close: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+        self._keeper: Keeper | None = None  # of the threads, as long as they have not ended
         self._is_closed = True
 
     def start(self, job: Job) -> None:
         self.close()
+        await_dropped()
         self._is_closed = False
+        self._job = job
         self._outcomes: SimpleQueue[Outcome | Begun | None] = SimpleQueue()
         self._inboxes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(self.workers)]
         self._boards: list[Board] = [[0, 0, 0, 0] for _ in range(self.workers)]
@@ -59,9 +63,11 @@ class ThreadEngine:
             )
             for number in range(self.workers)
         ]
-        self._close = weakref.finalize(self, _stop, self._threads, self._boards, self._inboxes, self._outcomes)
-        for thread in self._threads:
-            thread.start()
+        with hold_interrupts():
+            end = partial(_stop, self._threads, self._boards, self._inboxes, self._outcomes)
+            self._keeper = Keeper(self, end)
+            for thread in self._threads:
+                thread.start()
 
     def submit(self, task: Task, *, more: bool = False) -> None:
         self._in_flight[task.number] = task
@@ -72,7 +78,7 @@ class ThreadEngine:
 
     def receive(self) -> Outcome:
         outcome = self._wait()
-        if outcome is None and not self._close.alive:
+        if outcome is None and (self._keeper is None or self._keeper.is_ending):
             self._outcomes.put(None)  # for whoever asks again
             if not self._is_closed:
                 raise SystemExit  # the interpreter exits while this thread loads; let the thread end without a word
@@ -84,6 +90,9 @@ class ThreadEngine:
         return outcome
 
     def begin_epoch(self, shared_seed: int | None = None) -> None:
+        if self._keeper is None:  # they were closed
+            self.start(replace(self._job, shared_seed=shared_seed, starts=None))
+            return
         self._epoch += 1
         for inbox in self._inboxes:
             inbox.put(BeginEpoch(self._epoch, shared_seed))
@@ -97,14 +106,34 @@ class ThreadEngine:
 
     def close(self) -> None:
         self._is_closed = True
-        self._close()
+        keeper = self._keeper
+        if keeper is None:
+            return
+        if threading.current_thread() in self._threads:
+            keeper.begin()  # which ends when this thread has left the sample that closes its own loader
+            return
+        keeper.close()
+        self._keeper = None
 
     def _wait(self) -> Outcome | Begun | None:
         while True:
             try:
-                return self._outcomes.get(timeout=self._timeouts.seconds)
+                outcome = self._outcomes.get(timeout=self._timeouts.seconds)
             except Empty:
+                if self._timeout:
+                    self._note_wait(in_vain=True)  # a worker that is known to be stuck is not waited for again
                 self._timeouts.complain(self._describe_wait)
+            except KeyboardInterrupt:
+                self._note_wait(in_vain=True)
+                raise
+            else:
+                self._note_wait(in_vain=False)
+                return outcome
+
+    def _note_wait(self, *, in_vain: bool) -> None:
+        """Have little patience with the workers when they are to end; or as much as ever."""
+        if self._keeper is not None:
+            self._keeper.patience.is_vain = in_vain
 
     def _describe_wait(self) -> str:
         """Which workers are at work, on which sample, and where in the code."""
@@ -135,7 +164,7 @@ def _run(
         enter_worker_thread(WorkerInfo(number, workers, job.base_seed + number, job.dataset))
         if job.init_fn is not None:
             job.init_fn(number)
-        worker = Worker(job, number, board, kind="thread")
+        worker = Worker(job, number, board, kind="thread", allocate=RecycledMemory().allocate)
     except BaseException as error:  # noqa: BLE001 (a thread that leaves would keep the loop waiting)
         failure = error
         add_note(error, f"raised in {whereabouts('thread', number)}, as it started")
@@ -179,22 +208,16 @@ def _own(dataset: Any) -> Any:
         return dataset
 
 
-def _nothing() -> None:
-    pass
-
-
 def _stop(
     threads: list[threading.Thread],
     boards: list[Board],
     inboxes: list[SimpleQueue[Any]],
     outcomes: SimpleQueue[Outcome | Begun | None],
+    patience: Patience,
 ) -> None:
     """Let every thread leave after the sample it is at; one that takes too long is left behind, as a daemon."""
     for board, inbox in zip(boards, inboxes, strict=True):
         board[STOP] = 1
         inbox.put(Stop())
     outcomes.put(None)
-    deadline = time.monotonic() + grace_s()
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - time.monotonic()))
+    patience.join(threads)

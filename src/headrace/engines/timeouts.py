@@ -1,15 +1,12 @@
-"""How long workers are waited for: when they are to end, and before it is told that they are stuck."""
+"""How long workers are waited for before it is told that they are stuck."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from headrace.base.errors import WorkerTimeoutError, warn_user
 
 _STALL_S = 60.0
-_GRACE_S = 5.0
-_GRACE_INTERRUPTED_S = 0.2
 
 
 class Timeouts:
@@ -42,10 +39,3 @@ class Timeouts:
         if not self._has_warned:
             self._has_warned = True
             warn_user(f"No batch has come for {self.seconds:.0f} seconds. {describe_wait()}")
-
-
-def grace_s() -> float:
-    """Seconds that a worker gets to finish the sample it is at; hardly any after Ctrl-C."""
-    last: object = getattr(sys, "last_type", None)
-    is_interrupted = sys.exc_info()[0] is KeyboardInterrupt or last is KeyboardInterrupt
-    return _GRACE_INTERRUPTED_S if is_interrupted else _GRACE_S

@@ -27,7 +27,7 @@ from headrace.base.messages import (
 )
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
-from headrace.batch.collate import Collator, FrameworkCollate, default_collate_into, teach
+from headrace.batch.collate import Collator, FrameworkCollate, collates_rows_by_default, teach
 from headrace.batch.fetch import (
     POSITION,
     TASK,
@@ -45,7 +45,7 @@ from headrace.data.dataset import is_datapipe
 from headrace.data.take import find_take, takes_by_user_code
 from headrace.engines.engine import Job
 from headrace.engines.stopwatch import Stopwatch
-from headrace.frameworks.framework import Framework, framework_of
+from headrace.frameworks.framework import Allocate, Framework, empty_aligned, framework_of
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Workplace:
         collate: makes a batch of a list of samples.
         number: of the worker; None for the loop.
         kind: what it is: a process, or a thread.
-        framework: makes the arrays; None for that of the job's output.
+        framework: makes the arrays; None for that of the job's output, in memory from `allocate_here`.
         on_bad: hears of what is left out, and why; None if that is raised.
         lap: hears when a stage of the work ends.
         stopwatch: of the loop, and `spans` when it made batches.
@@ -79,6 +79,7 @@ class Workplace:
     number: int | None = None
     kind: str = "process"
     framework: Framework | None = None
+    allocate_here: Allocate = empty_aligned
     on_bad: Callable[[Any, Exception], None] | None = None
     lap: Callable[[str], None] = _no_lap
     stopwatch: Stopwatch | None = None
@@ -92,7 +93,7 @@ class Workplace:
     @property
     def allocate(self) -> Any:
         """Gives memory for arrays; such that the loop can see, if it is apart."""
-        return (framework_of(self.job.output) if self.framework is None else self.framework).allocate
+        return self.allocate_here if self.framework is None else self.framework.allocate
 
     def randomness(self, seed: int, *, repeats: bool) -> SampleRandomness:
         """Random numbers for what is made here."""
@@ -103,7 +104,9 @@ class Workplace:
     @cached_property
     def convert_columns(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Makes a batch of columns, whose arrays nobody else has."""
-        framework = framework_of(self.job.output) if self.framework is None else self.framework
+        framework = self.framework
+        if framework is None:
+            framework = framework_of(self.job.output, self.allocate_here)
         return partial(_convert_columns, Collator(framework))
 
     def describe_bad(self, key: Any, number: int, error: BaseException) -> BadSample:
@@ -147,7 +150,7 @@ class Worker:
     Args:
         number: which worker it is; None for the loader's own process.
         board: where it tells what it is doing, and is told to stop; see `headrace.batch.fetch`.
-        framework: makes the arrays; by default that of the job's output.
+        framework: makes the arrays; by default that of the job's output, in memory from `allocate`.
         kind: what it is: a process, or a thread.
     """
 
@@ -158,6 +161,7 @@ class Worker:
         board: Board | None = None,
         framework: Framework | None = None,
         kind: str = "process",
+        allocate: Allocate = empty_aligned,
     ) -> None:
         self._job = job
         self._kind = kind
@@ -173,6 +177,7 @@ class Worker:
         if job.taught:
             teach(job.taught)
         self._framework = framework
+        self._allocate = allocate
         self._randomness = None if job.seed is None else self._make_randomness(job.seed)
         self._start = None if job.starts is None else job.starts[number or 0]
         self.begin_epoch(job.shared_seed)
@@ -184,7 +189,7 @@ class Worker:
             from headrace.frameworks.torch_datapipes import seed_graph
 
             seed_graph(job.dataset, shared_seed)
-        collate, take, collator = _collation_of(job, self._framework)
+        collate, take, collator = _collation_of(job, self._framework, self._allocate)
         build: Callable[[int], Builder] | None = None if collator is None else partial(RowBuilder, collator)
         if self._stopwatch is not None and job.reader is None:  # else the reader says when it collates
             collate = self._stopwatch.watched(collate, batched=job.batched)
@@ -199,6 +204,7 @@ class Worker:
                     number=self._number,
                     kind=self._kind,
                     framework=self._framework,
+                    allocate_here=self._allocate,
                     on_bad=self._note_bad if job.skip_errors else None,
                     lap=_no_lap if self._stopwatch is None else self._stopwatch.lap,
                 )
@@ -383,7 +389,7 @@ def _readable(keys: Any) -> Any:
 
 
 def _collation_of(
-    job: Job, framework: Framework | None
+    job: Job, framework: Framework | None, allocate: Allocate = empty_aligned
 ) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Collator | None]:
     """What collates samples, what takes whole batches from the dataset, and what collates samples as they arrive.
 
@@ -392,15 +398,14 @@ def _collation_of(
     collate_fn = job.collate_fn
     if collate_fn is not None and not job.convert and not isinstance(collate_fn, FrameworkCollate):
         return collate_fn, None, None
-    collator = Collator(framework_of(job.output) if framework is None else framework)
+    collator = Collator(framework_of(job.output, allocate) if framework is None else framework)
     if isinstance(collate_fn, FrameworkCollate):
         return partial(collate_fn.collate_into, collator=collator), None, None
     if collate_fn is not None:
         return lambda samples: collator.convert(collate_fn(samples), tuples_to_lists=False), None, None
     if not job.batched:
         return collator.convert, None, None
-    collate = default_collate_into(collator)
-    if collate is not collator:
-        return collate, None, None
-    take = None if job.iterable else find_take(job.dataset, collator.framework, collator.convert)
+    take = None
+    if not job.iterable and collates_rows_by_default():
+        take = find_take(job.dataset, collator.framework, collator.convert)
     return collator, take, collator

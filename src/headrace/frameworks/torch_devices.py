@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import inspect
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.containers import map_leaves
+from headrace.base.endings import Keeper, Patience
+from headrace.base.errors import WarnOnce
+from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import import_extra
+from headrace.frameworks.page_locks import PageLocks
 from headrace.frameworks.torch_tensors import current_accelerator
 
 if TYPE_CHECKING:
@@ -24,7 +31,8 @@ else:
 class DeviceCopier(Protocol):
     """Moves batches to a device in two steps, which may run in two threads.
 
-    Everything with a method `to` is moved: tensors, packed sequences, batches of other libraries; other things stay.
+    Everything with a method `to` is moved: tensors, packed sequences, batches of other libraries; so is what the fields
+    of dataclasses hold. Other things stay.
     """
 
     @property
@@ -38,8 +46,11 @@ class DeviceCopier(Protocol):
         """The batch, ready for whatever the calling thread does next."""
 
 
-def device_copier(device: Any) -> DeviceCopier:
+def device_copier(device: Any, depth: int = 2) -> DeviceCopier:
     """What moves batches to `device`; called by the consumer, whose current device completes a bare "cuda".
+
+    Args:
+        depth: how many batches may be on their way, or wait on the device.
 
     Raises:
         RuntimeError, AssertionError, TypeError: torch does not know the device, or cannot use it here.
@@ -49,8 +60,8 @@ def device_copier(device: Any) -> DeviceCopier:
         device = torch.empty(0, device=device).device
     except Exception as error:
         raise _explained(error, device) from error
-    module = _stream_module(device)
-    return PlainCopier(device) if module is None else StreamCopier(device, _ModuleStreams(module, device))
+    streams = _streams_of(device)
+    return PlainCopier(device) if streams is None else StreamCopier(device, streams, depth, _page_locks(device))
 
 
 def parse_device(device: Any) -> torch.device:
@@ -71,15 +82,36 @@ def thread_settings(device: Any = None) -> Callable[[], None]:
     Copies in the thread use one core; its current device is `device`, or else the consumer's.
     """
     device = parse_device((current_accelerator() or "cpu") if device is None else device)
-    module = _stream_module(device)
-    index = module.current_device() if module is not None and device.index is None else device.index
+    set_device = _device_setter(device)
+    n_threads = torch.get_num_threads()
 
     def begin() -> None:
-        torch.set_num_threads(1)
-        if module is not None:
-            module.set_device(index)
+        _use_one_core(n_threads)
+        if set_device is not None:
+            set_device()
 
     return begin
+
+
+def _use_one_core(n_threads: int) -> None:
+    """Let torch use one core in this thread only: `set_num_threads` counts for threads that are started later, too."""
+    torch.get_num_threads()  # or this thread would begin with the number that is set below
+    torch.set_num_threads(1)
+    restoring = threading.Thread(target=torch.set_num_threads, args=(n_threads,), daemon=True)
+    restoring.start()
+    restoring.join()
+
+
+def _device_setter(device: torch.device) -> Callable[[], None] | None:
+    """What makes the device, or the consumer's of that kind, a thread's current one; None if there is no choice."""
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if hasattr(accelerator, "set_device_index") and current_accelerator() == device.type:
+        index = accelerator.current_device_index() if device.index is None else device.index
+        return functools.partial(accelerator.set_device_index, index)
+    module = _stream_module(device)
+    if module is None:
+        return None
+    return functools.partial(module.set_device, module.current_device() if device.index is None else device.index)
 
 
 class PlainCopier:
@@ -90,10 +122,11 @@ class PlainCopier:
 
     @property
     def worth_a_thread(self) -> bool:
-        return self._device.type not in ("cpu", "meta")
+        # A copy to Apple's GPUs beside training in another thread may abort the process (pytorch#197805).
+        return self._device.type not in ("cpu", "meta", "mps")
 
     def copy(self, batch: Any) -> Any:
-        return map_leaves(lambda value: _to(value, self._device), batch, is_leaf=_is_movable)
+        return _map_batch(lambda value: _to(value, self._device), batch, is_leaf=_is_movable)
 
     def arrive(self, batch: Any) -> Any:
         return batch
@@ -121,8 +154,11 @@ class Streams(Protocol):
     def current(self) -> Stream:
         """The calling thread's own."""
 
+    def mark_current(self) -> Event:
+        """Happens when all that is queued on the calling thread's own is complete."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, eq=False)
 class OnItsWay:
     """A batch whose copy is queued.
 
@@ -137,6 +173,8 @@ class OnItsWay:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
+    """What a copy reads from, to be kept until the event."""
+
     event: Event
     host: Any
 
@@ -144,36 +182,84 @@ class _Sent:
 class StreamCopier:
     """Copies from page-locked memory on a stream of its own, so that the device computes meanwhile.
 
+    Memory in which batches are born is locked where it is, if `locks` are given and can do so; else torch copies the
+    batch into page-locked memory of its own first.
+
     Guarantees: what the consumer queues after `arrive` sees the whole batch; its memory on the device is not reused
-    before the consumer's stream is done with it; the memory it was copied from is not let go of before the copy is
-    complete. That of the last batch is kept until the next one is copied, or the copier goes.
+    before the consumer's stream is done with it; the memory it was copied from is not released before the copy is
+    complete. That of the last batch is kept until the next one is copied, or the copier goes. While at most `depth`
+    batches have not arrived, at most `depth` + 2 are on the device, if the consumer keeps none but the latest: a copy
+    waits until the device is done with the batches before, however far ahead of it the consumer runs.
 
     `copy` is for one thread, `arrive` for another or the same.
     """
 
     worth_a_thread = True
 
-    def __init__(self, device: torch.device, streams: Streams) -> None:
+    def __init__(self, device: torch.device, streams: Streams, depth: int = 2, locks: PageLocks | None = None) -> None:
         self._device = device
+        self._locks = locks
         self._streams = streams
+        self._depth = depth
         self._sent: deque[_Sent] = deque()
-        weakref.finalize(self, _complete, self._sent).atexit = False
+        self._on_their_way: dict[int, weakref.ref[OnItsWay]] = {}  # by identity; some were dropped since
+        # One event for each batch that has arrived: when it happens, the device is done with the batch before.
+        self._arrivals: deque[Event] = deque()
+        self._warn = WarnOnce()
+        end = functools.partial(_end, self._sent, locks, device)
+        with hold_interrupts():
+            self._keeper = Keeper(self, end, at_exit=False)  # another thread may copy until the very end
 
     def copy(self, batch: Any) -> OnItsWay:
-        host = map_leaves(_pinned, batch, is_leaf=_is_pinnable)
+        self._wait_for_the_device()
+        if self._locks is not None:
+            self._locks.begin_batch()
+        host = _map_batch(self._pinned, batch, is_leaf=_is_pinnable)
         made: list[Any] = []
+        sources: list[Any] = []
         try:
             with self._streams.aside():
-                moved = map_leaves(lambda value: self._move(value, made), host, is_leaf=_is_movable)
-        finally:  # even if a part of it failed, the rest is on its way
-            event = self._streams.mark()
-            self._sent.append(_Sent(event, host))
-        if len(self._sent) > 1:  # the one before has been copied while this one was fetched and pinned
-            self._sent[0].event.synchronize()
-            self._sent.popleft()
-        return OnItsWay(moved, tuple(made), event)
+                moved = _map_batch(lambda value: self._move(value, made, sources), host, is_leaf=_is_movable)
+        except BaseException:  # the rest may be on its way
+            self._sent.append(_Sent(self._streams.mark(), (host, sources)))
+            _release(self._sent, 0)
+            raise
+        event = self._streams.mark()
+        self._sent.append(_Sent(event, (host, sources)))
+        _release(self._sent, 1)  # the one before has been copied while this one was fetched and pinned
+        on_its_way = OnItsWay(moved, tuple(made), event)
+        self._on_their_way[id(on_its_way)] = weakref.ref(on_its_way)
+        return on_its_way
 
-    def _move(self, value: Any, made: list[Any]) -> Any:
+    def _wait_for_the_device(self) -> None:
+        for key, on_its_way in list(self._on_their_way.items()):
+            if on_its_way() is None:
+                self._on_their_way.pop(key, None)
+        in_use = max(self._depth + 1 - len(self._on_their_way), 1)
+        while len(self._arrivals) > in_use:
+            self._arrivals[1].synchronize()
+            self._arrivals.popleft()
+
+    def _pinned(self, value: Any) -> Any:
+        """The value in page-locked memory if possible: from elsewhere the copy is slower, but not wrong."""
+        if not _is_pinnable(value) or (isinstance(value, torch.Tensor) and value.device.type != "cpu"):
+            return value
+        try:
+            return value if self._is_locked(value) else value.pin_memory()
+        except RuntimeError as error:  # it is sparse, or holds tensors that are on a device; or no such memory is left
+            self._warn(
+                f"A batch for {self._device} is copied from pageable memory, which is slower: pin_memory() of its "
+                f"{type(value).__name__} raised {type(error).__name__}: {error} This is said once."
+            )
+            return value
+
+    def _is_locked(self, value: Any) -> bool:
+        """Whether a tensor lies in memory that is page-locked where it was born."""
+        if self._locks is None or type(value) is not torch.Tensor or not value.is_contiguous():
+            return False
+        return self._locks.lock(value.data_ptr(), value.nbytes)
+
+    def _move(self, value: Any, made: list[Any], sources: list[Any]) -> Any:
         if isinstance(value, torch.Tensor):
             moved = _to(value, self._device, non_blocking=True)
             if moved is not value:
@@ -181,7 +267,7 @@ class StreamCopier:
             return moved
         if not _is_movable(value):
             return value
-        with _Witness(self._device, made):
+        with _Witness(self._device, made, sources):
             moved = _to(value, self._device, non_blocking=True)
         if hasattr(type(moved), "record_stream"):  # then it may have memory that no tensor of torch's shows
             made.append(moved)
@@ -189,15 +275,46 @@ class StreamCopier:
 
     def arrive(self, on_its_way: OnItsWay) -> Any:
         stream = self._streams.current()
+        self._arrivals.append(self._streams.mark_current())
+        self._on_their_way.pop(id(on_its_way), None)
         stream.wait_event(on_its_way.event)
         for made in on_its_way.made:
             made.record_stream(stream)
         return on_its_way.batch
 
 
-def _complete(sent: deque[_Sent]) -> None:
-    for each in sent:
-        each.event.synchronize()
+def _release(sent: deque[_Sent], n_kept: int) -> None:
+    """Wait for all copies but the last few, and release what they read from."""
+    while len(sent) > n_kept:
+        sent[0].event.synchronize()
+        sent.popleft()
+
+
+def _end(sent: deque[_Sent], locks: PageLocks | None, device: torch.device, patience: Patience) -> None:
+    """Wait for all copies, however little patience there is: a device must not read from memory that is gone."""
+    set_device = None if device.index is None else _device_setter(device)
+    if set_device is not None:
+        set_device()  # or this thread would begin to use another device
+    _release(sent, 0)
+    if locks is not None:
+        locks.close()
+
+
+def _page_locks(device: torch.device) -> PageLocks | None:
+    """What locks pages for a device, where its module has CUDA's functions for that."""
+    cudart = getattr(getattr(torch, device.type, None), "cudart", None)
+    runtime: Any = None if cudart is None else cudart()
+    if not hasattr(runtime, "cudaHostRegister") or not hasattr(runtime, "cudaHostUnregister"):
+        return None
+
+    def register(address: int, n_bytes: int) -> bool:
+        if int(runtime.cudaHostRegister(address, n_bytes, 0)) == 0:
+            return True
+        with suppress(RuntimeError):
+            torch.zeros(1, device=device)  # raises the error again, which else the next kernel of this thread would
+        return False
+
+    return PageLocks(register, runtime.cudaHostUnregister)
 
 
 class _ModuleStreams:
@@ -213,21 +330,59 @@ class _ModuleStreams:
         return context
 
     def mark(self) -> Event:
-        event: Event = self._side.record_event()
-        return event
+        return self._mark(self._side)
 
     def current(self) -> Stream:
         stream: Stream = self._module.current_stream(self._device)
         return stream
 
+    def mark_current(self) -> Event:
+        return self._mark(self.current())
+
+    def _mark(self, stream: Any) -> Event:
+        event: Event = self._event()
+        stream.record_event(event)
+        return event
+
+    def _event(self) -> Any:
+        """One whose `synchronize` sleeps, where there is one; else it would keep a core busy."""
+        try:
+            return self._module.Event(blocking=True)
+        except TypeError:
+            return self._module.Event()
+
+
+class _AcceleratorStreams(_ModuleStreams):
+    """The streams of any accelerator, as `torch.accelerator` has them."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(torch.accelerator, device)
+
+    def aside(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._side
+        return context
+
+    def _event(self) -> Any:
+        return torch.Event(self._device, blocking=True)
+
+
+def _streams_of(device: torch.device) -> Streams | None:
+    """None if such devices have none, or torch does not show them."""
+    module = _stream_module(device)
+    if module is not None:
+        return _ModuleStreams(module, device)
+    is_accelerator = device.type not in ("cpu", "meta", "mps") and current_accelerator() == device.type
+    return _AcceleratorStreams(device) if is_accelerator and hasattr(torch.Stream, "__enter__") else None
+
 
 @functools.cache
 def _side_stream(device: torch.device) -> Any:
     """One for all copies to a device: torch reuses memory within a stream only, so new ones would cost memory."""
-    return _stream_module(device).Stream(device)
+    module = _stream_module(device)
+    return torch.Stream(device) if module is None else module.Stream(device)
 
 
-_STREAM_NAMES = ("Stream", "stream", "current_stream", "current_device", "set_device")
+_STREAM_NAMES = ("Event", "Stream", "stream", "current_stream", "current_device", "set_device")
 
 
 def _stream_module(device: torch.device) -> Any:
@@ -238,18 +393,42 @@ def _stream_module(device: torch.device) -> Any:
 
 
 class _Witness(torch.overrides.TorchFunctionMode):  # type: ignore[misc]  # torch is Any here
-    """Adds to `made` every tensor on the device that torch's functions return while it is entered."""
+    """Sees the tensors that torch's functions make while it is entered: a `to` may work in place, and keep no source.
 
-    def __init__(self, device: torch.device, made: list[Any]) -> None:
+    Args:
+        made: gets every tensor on the device that is returned, and `sources` what such tensors were made from.
+    """
+
+    def __init__(self, device: torch.device, made: list[Any], sources: list[Any]) -> None:
         super().__init__()
         self._device = device
         self._made = made
+        self._sources = sources
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.device == self._device:
             self._made.extend(_allocations(result))
+            self._sources.extend(arg for arg in args if isinstance(arg, torch.Tensor) and arg.device != self._device)
         return result
+
+
+def _map_batch(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool]) -> Any:
+    """Apply `fn` to everything in a batch, to what the fields of dataclasses hold, too; those are copied."""
+
+    def map_one(value: Any) -> Any:
+        if is_leaf(value) or not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return fn(value)
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        mapped = {name: _map_batch(fn, content, is_leaf) for name, content in fields.items()}
+        if all(mapped[name] is content for name, content in fields.items()):
+            return value
+        copied = copy.copy(value)
+        for name, content in mapped.items():
+            object.__setattr__(copied, name, content)  # the class may be frozen
+        return copied
+
+    return map_leaves(map_one, batch, is_leaf=is_leaf)
 
 
 _COMPRESSED_ROWS = frozenset({torch.sparse_csr, torch.sparse_bsr})
@@ -296,16 +475,6 @@ def _takes_non_blocking(cls: type) -> bool:
 
 def _is_pinnable(value: Any) -> bool:
     return hasattr(value, "pin_memory")
-
-
-def _pinned(value: Any) -> Any:
-    """The value in page-locked memory if possible: from elsewhere the copy is slower, but not wrong."""
-    if not _is_pinnable(value) or (isinstance(value, torch.Tensor) and value.device.type != "cpu"):
-        return value
-    try:
-        return value.pin_memory()
-    except RuntimeError:  # it is sparse, or holds tensors that are on a device; or there is no such memory left
-        return value
 
 
 def _explained(error: Exception, device: Any) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from headrace.base.errors import CollateError, CollateTypeError, warn_user
 from headrace.base.optional import import_extra
 from headrace.frameworks.framework import Allocate, Array, Gather, empty_aligned
 from headrace.frameworks.numpy_arrays import (
+    PLAIN_TYPES,
     check_equal_shapes,
     gather_rows,
     join_rows,
@@ -64,6 +66,10 @@ class TorchTensors:
             tensors = [self._as_tensor(sample) for sample in samples]
         except (TypeError, RuntimeError) as error:
             raise _about(samples, error) from error
+        alike = {(sample.dtype, sample.shape, sample.flags.c_contiguous) for sample in samples} if shared else ()
+        if self._on_host and alike == {(first.dtype, first.shape, True)} and first.dtype.char in PLAIN_TYPES:
+            memory = torch.from_numpy(self.allocate((len(samples), *first.shape), first.dtype))
+            return torch.stack(tensors, 0, out=memory)
         return _stack_tensors(tensors)
 
     def join_numbers(self, values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
@@ -244,6 +250,13 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
 def from_numpy(array: Array) -> torch.Tensor:
     """The tensor over the array; over a copy if torch could not write to it."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def share_numpy(array: Array) -> torch.Tensor:
+    """The tensor over the array, even if that may only be read: whoever has the tensor is to leave it as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
 
 
 def rebuild_tensor(

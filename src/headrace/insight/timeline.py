@@ -31,7 +31,8 @@ def timeline_data(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     first = [made.span.begun for made in work] + [turn.asked for turn in turns] + [run.begun for run in runs]
     start = min(first, default=0)
     workers = sorted({made.worker for made in work})
-    rows = [as_row(number, setup.workers) for number in workers]
+    places = {} if recorder.nodes is None else recorder.nodes.places
+    rows = [as_row(number, setup.workers, places.get(number)) for number in workers]
     pinning = len(rows)
     rows += ["pinning"] if prepared else []
     stats = stats_of(recorder, setup)
@@ -115,13 +116,14 @@ def trace_of(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     """The trace as JSON, in the Trace Event format: a row for the loop and for each worker."""
     events = [*_turns(recorder), *_preparations(recorder), *_works(recorder)]
     rows = sorted({event["tid"] for event in events})
-    named = [_row(number, setup.workers) for number in rows]
+    places = {} if recorder.nodes is None else recorder.nodes.places
+    named = [_row(number, setup.workers, places.get(number - _FIRST_WORKER)) for number in rows]
     return {"traceEvents": [*named, *events, *_marks(recorder)], "displayTimeUnit": "ms"}
 
 
-def _row(number: int, workers: int) -> dict[str, Any]:
+def _row(number: int, workers: int, place: str | None) -> dict[str, Any]:
     names = {_LOOP: "training loop", _PREPARING: "pinning"}
-    name = names.get(number) or as_row(number - _FIRST_WORKER, workers)
+    name = names.get(number) or as_row(number - _FIRST_WORKER, workers, place)
     return {"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": number, "args": {"name": name}}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from headrace.insight.figures import Figures, LoaderKind, Setup, figures_of
+from headrace.insight.nodes import describe_nodes
 from headrace.insight.recorder import Recorder, SlowSample, plain_key
 
 _FEWEST_TURNS = 8
@@ -56,7 +57,10 @@ def verdict_of(recorder: Recorder, setup: Setup, epoch: int | None = None) -> Ve
     """What the times of a loader say."""
     slow = slow_samples(recorder, epoch)[:_MOST_NAMED]
     named = [f"{_name(sample)} ({as_time(sample.ns * 1e-9)})" for sample in slow if 2 * sample.ns > slow[0].ns]
-    return judge(figures_of(recorder, epoch), setup, named)
+    verdict = judge(figures_of(recorder, epoch), setup, named)
+    if recorder.nodes is None or verdict.kind in ("too few", "hidden"):
+        return verdict
+    return Verdict(verdict.kind, " ".join([verdict.text, *describe_nodes(recorder.nodes)]))
 
 
 def slow_samples(recorder: Recorder, epoch: int | None) -> list[SlowSample]:
@@ -88,7 +92,7 @@ def judge(figures: Figures, setup: Setup, slow_samples: Sequence[str] = ()) -> V
         case "stragglers":
             sentences += _on_stragglers(figures, setup, slow_samples)
         case "receive" | "pin":
-            sentences += _on_arrival(kind, figures)
+            sentences += _on_arrival(kind, figures, setup)
         case "loading only":
             sentences += [_on_no_model(figures, setup), _on_stage(_slowest_stage(figures), figures, setup)]
         case _:
@@ -223,7 +227,7 @@ def _on_stragglers(figures: Figures, setup: Setup, slow_samples: Sequence[str]) 
     return [*sentences, f"{cure}; in_order=False lets other batches go first." if setup.in_order else f"{cure}."]
 
 
-def _on_arrival(kind: str, figures: Figures) -> list[str]:
+def _on_arrival(kind: str, figures: Figures, setup: Setup) -> list[str]:
     size = f" of {as_bytes(figures.n_bytes)}" if figures.n_bytes else ""
     late = as_time(figures.late)
     if kind == "pin":
@@ -231,10 +235,15 @@ def _on_arrival(kind: str, figures: Figures) -> list[str]:
             f"Pinning batches{size}, or moving them to the device, is the bottleneck ({as_time(figures.pin)} of "
             f"{late} per batch): with workers, a thread of its own does that ahead of the loop."
         ]
+    receiving = f"Receiving batches{size} is the bottleneck ({as_time(figures.receive)} of {late} per batch)"
+    if setup.engine == "threads":
+        return [
+            f"{receiving}: they are ready, but the loop has to wait until it may run. Work that does not release the "
+            'GIL holds it up, and so does a busy machine; engine="processes" leaves the GIL to the loop.'
+        ]
     return [
-        f"Receiving batches{size} is the bottleneck ({as_time(figures.receive)} of {late} per batch): they are ready, "
-        "and are unpacked in the loop. Collate to few large arrays, send smaller types, and drop batches that you "
-        'are done with; engine="threads" sends nothing.'
+        f"{receiving}: they are ready, and are unpacked in the loop. Collate to few large arrays, send smaller types, "
+        'and drop batches that you are done with; engine="threads" sends nothing.'
     ]
 
 
@@ -248,8 +257,8 @@ def _needed(figures: Figures, spare: float = 1.0) -> int:
     return max(1, ceil(spare * figures.work / figures.step)) if figures.step else 1
 
 
-def as_row(worker: int, workers: int) -> str:
-    """Who loads: a worker, or the loop itself.
+def as_row(worker: int, workers: int, place: str | None = None) -> str:
+    """Who loads: a worker, and on which node if there are several, or the loop itself.
 
     Examples:
         >>> as_row(1, 2), as_row(0, 0)
@@ -257,7 +266,8 @@ def as_row(worker: int, workers: int) -> str:
     """
     if worker < 0:
         return "the loop"
-    return f"worker {worker}" if workers else "loading"
+    where = "" if place is None else f" on node {place}"
+    return f"worker {worker}{where}" if workers else "loading"
 
 
 def as_time(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from headrace.base.errors import StateError
 from headrace.multistream.assign import PieceOrder
 from headrace.multistream.draws import KeyedDraws
 from headrace.multistream.sequence_reader import Run, SequenceReader, SlicedReader
@@ -188,6 +189,8 @@ class Lane:
         try:
             self._tape = self._library.open(self._piece())
             self._tape.begin(mark)
+        except StateError:
+            raise
         except Exception as error:
             if self._on_bad is None:
                 raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,14 +18,17 @@ from headrace.arguments import (
     checked_context,
     warn_of_many_workers,
 )
+from headrace.base.errors import warn_user
 from headrace.config import LoaderConfig
 from headrace.deliver.device import check_device
+from headrace.engines.engine import Engine, EngineMaker
+from headrace.engines.ray_options import settle_workers
 from headrace.frameworks.framework import Output
 from headrace.loader_base import Loader
 from headrace.multistream.assign import Assign
 from headrace.multistream.plan import LaneSchedule
-from headrace.multistream.positions import Layout, count_datasets, map_positions, shown
-from headrace.order.shard import Shard, resolve_shard
+from headrace.multistream.positions import Layout, PositionMap, count_datasets, map_positions, shown
+from headrace.order.shard import Shard, find_rank, resolve_shard
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -61,7 +66,8 @@ class MultiStreamDataLoader(Loader):
             measuring.
         collate_fn: makes the data of a batch of a list: of the item of each position, or with `seq_len` of its items.
         on_error: "raise", or "skip" to leave out the rest of a sequence that raises, and go on with the next one.
-        shard: (rank, world), or "auto" to ask torch.distributed or the launcher: this rank's part of the positions.
+        shard: (rank, world), "auto" to ask torch.distributed or the launcher, or a mesh, as in `DataLoader`: this
+            rank's part of the positions.
 
     The others are those of `DataLoader`; `prefetch_factor` counts blocks of many steps.
 
@@ -92,7 +98,7 @@ class MultiStreamDataLoader(Loader):
         seed: int = 0,
         num_workers: int | Literal["auto"] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        shard: Literal["auto"] | tuple[int, int] | None = None,
+        shard: Any = None,
         pin_memory: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -101,39 +107,49 @@ class MultiStreamDataLoader(Loader):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         output: Output = "auto",
-        engine: Literal["processes", "threads"] = "processes",
+        engine: Literal["processes", "threads", "ray"] | Engine | EngineMaker = "processes",
         device: Any = None,
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
+        if not isinstance(engine, str) or (engine == "ray" and num_workers == "auto"):
+            engine, num_workers = settle_workers(engine, num_workers)
         if num_workers == "auto":
             arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__", "num_workers")}
             num_workers = _choose_workers(arguments)
         if num_workers is None:
             num_workers = 0 if batch_size is not None else count_datasets(sequences)
         check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
-        check_policies(engine, on_error, max_errors, on_worker_death)
+        check_policies(engine, on_error, max_errors, on_worker_death, max_restarts)
         check_callables(collate_fn, worker_init_fn)
         check_destination(device, output)
         check_device(device)
         check_quarantine(quarantine, on_error)
         has_mask = not cycle and batch_size is not None
         layout = Layout(seq_len, batch_first, targets, ignore_index, is_first, has_mask)
-        positions = map_positions(
-            sequences,
-            batch_size,
-            assign,
-            read=read,
-            lengths=lengths,
-            layout=layout,
-            seed=seed,
-            cycle=cycle,
-            shard=shard,
-            num_workers=num_workers,
+        if lengths is not None and not isinstance(lengths, int):
+            lengths = list(lengths)  # they are needed again if ranks become known later
+        orders = _Orders(
+            partial(
+                map_positions,
+                sequences,
+                batch_size,
+                assign,
+                read=read,
+                lengths=lengths,
+                layout=layout,
+                seed=seed,
+                cycle=cycle,
+                shard=shard,
+                num_workers=num_workers,
+            ),
+            shard,
         )
-        self._positions = positions
+        self._start(orders, quarantine)
+        positions = self._positions
         self.sequences = sequences
         self.batch_size = positions.batch_size
         self.num_workers = len(positions.parts) if num_workers else 0
@@ -160,13 +176,22 @@ class MultiStreamDataLoader(Loader):
             on_error=on_error,
             max_errors=max_errors,
             on_worker_death=on_worker_death,
+            max_restarts=max_restarts,
         )
-        own = resolve_shard(shard, "drop") or Shard()
-        self._start(LaneSchedule(positions, (own.rank, own.world)), quarantine)
-        warn_of_many_workers(num_workers)
+        self.shard = shard
+        warn_of_many_workers(num_workers, engine)
 
     def _config(self) -> LoaderConfig:
-        return self._options
+        if not self.num_workers:
+            return self._options
+        return self._options._replace(num_workers=len(self._positions.parts))
+
+    @property
+    def _positions(self) -> PositionMap:
+        """Those of this rank, as far as that is known."""
+        schedule: Any = self._epochs.schedule
+        positions: PositionMap = schedule.positions
+        return positions
 
     @property
     def _kind(self) -> LoaderKind:
@@ -182,6 +207,31 @@ class MultiStreamDataLoader(Loader):
 
     def __repr__(self) -> str:
         return shown(self.sequences, self._positions, self.num_workers, self.engine)
+
+
+@dataclass(frozen=True)
+class _Orders:
+    """What decides which positions this rank reads."""
+
+    map_positions: Callable[[], PositionMap]
+    shard: Any
+
+    def ranks(self) -> Shard:
+        return resolve_shard(self.shard, "drop") or Shard()
+
+    def schedule(self) -> LaneSchedule:
+        own = self.ranks()
+        return LaneSchedule(self.map_positions(), (own.rank, own.world))
+
+    def check_ranks(self, rank: tuple[int, int]) -> None:
+        if self.shard is not None or rank[1] > 1:
+            return
+        _, world = find_rank()
+        if world > 1:
+            warn_user(
+                f"Each of the {world} ranks gets all of the positions, since the MultiStreamDataLoader has no shard. "
+                'Pass shard="auto" to give every rank its part, or shard=(0, 1) if all are to get everything.'
+            )
 
 
 def _choose_workers(arguments: dict[str, Any]) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 from headrace.base.errors import StateError, WorkerError
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import Batches, Due, Plan
-from headrace.base.state import check_counts, check_equal
+from headrace.base.schema import MOST, anything, count, each, items, record, refuse, table, variants, whole
+from headrace.base.state import check_equal
 from headrace.batch.collate import Collator
 from headrace.frameworks.framework import Array, framework_of
 from headrace.multistream.assign import locate
@@ -25,11 +26,23 @@ from headrace.order.schedule import Schedule
 
 _BLOCK_BYTES = 2**21
 _BLOCK_S = 0.05
+_MARK = record({"at": count}, {"window": count, "state": anything})
 _ITEM_BITS = 34  # of a key; the others are the number of the piece
+
+
+_COURSE = variants(
+    {"discard": record({"described": anything, "discard": count})},
+    record(
+        {"described": anything, "step": count},
+        {"first": count, "places": items(each(count, count)), "marks": table(_MARK)},
+    ),
+)
 
 
 class LaneSchedule(Schedule):
     """The epochs of sequences that are read side by side."""
+
+    kind = "sequences side by side"
 
     def __init__(self, positions: PositionMap, rank: tuple[int, int]) -> None:
         self.positions = positions
@@ -67,18 +80,49 @@ class LaneSchedule(Schedule):
         """States had all in one place once, and no number of batches."""
         if not isinstance(state, Mapping) or "course" in state or "described" not in state:
             return state
-        check_counts(state, "epoch", "step")
+        count(state.get("epoch"), "epoch")
+        count(state.get("step"), "step")
         course = {name: state[name] for name in ("described", "step", "first", "places", "marks") if name in state}
         n_batches = -(-state["step"] // self.positions.layout.length)
         header = {"headrace": state.get("headrace"), "epoch": state["epoch"], "errors": 0, "base_seed": None}
         return {**header, "batches": n_batches, "course": course}
 
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+    def parse(self, course: Any) -> Any:
+        return _COURSE(course, "course")
+
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._described())
-        if is_edge or "discard" in start:
+        if "discard" in start:
             return
-        check_counts(start, "step")
-        self._start_of(0, start)
+        # Each batch takes a step or more.
+        whole(batches, MOST if batches else 0)(start["step"], "course.step")
+        if not batches:
+            return
+        missing = [name for name in ("first", "places", "marks") if name not in start]
+        if missing:
+            refuse("course", f"a mapping with {', '.join(missing)}", start)
+        self._check_places(start, state["epoch"])
+        self._start_of(state["epoch"], start)
+
+    def _check_places(self, start: Mapping[str, Any], epoch: int) -> None:
+        """See that there are such items, as far as that is known without reading."""
+        places, lengths = start["places"], self.positions.library.lengths
+        whole(0, self.positions.batch_size)(start["first"] + len(places), "the last position of course.places")
+        for number, (ordinal, offset) in enumerate(places):
+            path = f"course.places[{number}]"
+            order = self.positions.order(epoch, start["first"] + number)
+            if not self.positions.cycle:
+                whole(0, order.share)(ordinal, f"{path}[0]")
+            whole(0, start["step"])(offset, f"{path}[1]")
+            if lengths is not None and self.positions.cycle:  # else offsets count on where a position has ended
+                length = int(lengths[order.at(np.array([ordinal]))[0]])
+                whole(0, length)(offset, f"{path}[1]")
+        numbers = {str(number): offset for number, (_, offset) in enumerate(places)}
+        for number, mark in start["marks"].items():
+            if number not in numbers:
+                refuse(f"course.marks[{number!r}]", "of one of course.places", mark)
+            whole(0, numbers[number])(mark["at"], f"course.marks[{number!r}].at")
 
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         step = batch * self.positions.layout.length
@@ -113,19 +157,14 @@ class LaneSchedule(Schedule):
         What the state does not tell, as it was taken on another rank, is computed, if all lengths are known.
 
         Raises:
-            StateError: the state is damaged, or does not tell enough.
+            StateError: the state does not tell enough.
         """
         own = self.positions.positions
         if not start.get("step"):
             return Hint(0, np.zeros((len(own), 2), np.int64), {})
-        try:
-            places = np.array(start["places"], np.int64).reshape(-1, 2)
-            known = range(start["first"], start["first"] + len(places))
-            marks = {start["first"] + int(number): mark for number, mark in start["marks"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"The state is damaged: {error!r}. Pass what state_dict() gave.") from error
-        if len(places) and places.min() < 0:
-            raise StateError("The state is damaged: places must not be negative. Pass what state_dict() gave.")
+        places = np.array(start["places"], np.int64).reshape(-1, 2)
+        known = range(start["first"], start["first"] + len(places))
+        marks = {start["first"] + int(number): mark for number, mark in start["marks"].items()}
         rows = [
             places[known.index(position)] if position in known else self._locate(epoch, position, start["step"])
             for position in own

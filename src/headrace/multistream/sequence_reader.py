@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from os import PathLike
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from headrace.base.errors import CollateTypeError
+from headrace.base.errors import CollateTypeError, StateError
 from headrace.base.messages import IterableStart
 from headrace.base.world import WorkerInfo, enter_worker_process, enter_worker_thread, get_worker_info
 from headrace.batch.iterable_state import begin_stream, stream_state
@@ -94,7 +95,7 @@ class IteratedReader:
         self._error: Exception | None = None  # that comes after what was taken
 
     def begin(self, mark: Any) -> None:
-        state = None if mark is None else {"iterator": mark["state"]}
+        state = None if mark is None else {"iterator": _part(mark, "state")}
         self.at = 0 if mark is None else mark["at"]
         self._iterator = begin_stream(self._source, IterableStart(state=state))
         # `islice` calls `__iter__` again, with which an iterator of the user's may start over.
@@ -156,15 +157,17 @@ class StreamRowReader:
         self._plan = recipe.plan(None, 0)
         self._windows = range(self._plan.n_windows or 0)[first:end]
         self._next = 0  # window
+        self._first = 0  # window of those that were read last: all but the last are empty
         self._rows: list[Any] = []
         self._place = 0  # in these rows
 
     def begin(self, mark: Any) -> None:
-        self.at, self._next = (0, 0) if mark is None else (mark["at"], mark["window"])
+        self.at, self._next = (0, 0) if mark is None else (mark["at"], _part(mark, "window"))
 
     def take(self, n: int, ticks: Ticks) -> Run:
         items: list[Any] = []
-        while len(items) < n and self._has_row_after(items):
+        turns = _Turns(ticks)
+        while len(items) < n and self._has_row_after(items, turns):
             part = self._rows[self._place : self._place + n - len(items)]
             self._place += len(part)
             items += part
@@ -172,29 +175,62 @@ class StreamRowReader:
         return items
 
     def peek(self, ticks: Ticks) -> Run:
-        return self._rows[self._place : self._place + 1] if self._has_row() else []
+        return self._rows[self._place : self._place + 1] if self._has_row(_Turns(ticks), 0) else []
 
     def skip(self, n: int, ticks: Ticks) -> None:
         _skip_by_taking(self, n, ticks)
 
     def mark(self) -> Any:
-        return {"at": self.at - self._place, "window": max(self._next - 1, 0)}
+        return {"at": self.at - self._place, "window": self._first}
 
-    def _has_row_after(self, items: list[Any]) -> bool:
+    def _has_row_after(self, items: list[Any], turns: _Turns) -> bool:
         """Whether there is another row; an error comes after the items that were taken before it."""
         try:
-            return self._has_row()
+            return self._has_row(turns, len(items))
         except Exception:
             if not items:
                 raise
             return False
 
-    def _has_row(self) -> bool:
+    def _has_row(self, turns: _Turns, number: int) -> bool:
+        """Whether there is another row, which is this one of those that are asked for.
+
+        What a window draws belongs to the row that it begins with, however many are asked for at a time; what the first
+        one draws, to the sequence.
+        """
+        if self._place == len(self._rows) and self._next < len(self._windows):
+            self._first = self._next
+            if self._next:
+                turns.go_to(number)
         while self._place == len(self._rows) and self._next < len(self._windows):
             window = self._plan.window(self._windows[self._next])
             self._rows, self._place = self._recipe.read(window).rows(), 0
             self._next += 1
         return self._place < len(self._rows)
+
+
+class _Turns:
+    """Goes from tick to tick, as far as it must."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        self._ticks = iter(ticks)
+        self._n = 0
+
+    def go_to(self, number: int) -> None:
+        """What is drawn from here on belongs to item `number`."""
+        for _ in islice(self._ticks, max(0, number + 1 - self._n)):
+            self._n += 1
+
+
+def _part(mark: Mapping[str, Any], name: str) -> Any:
+    """What a mark says.
+
+    Raises:
+        StateError: it is one of another kind of sequence.
+    """
+    if name not in mark:
+        raise StateError("The state was taken of another kind of sequence. Load it with the sequences of then.")
+    return mark[name]
 
 
 def _skip_by_taking(reader: SequenceReader, n: int, ticks: Ticks) -> None:
@@ -203,7 +239,9 @@ def _skip_by_taking(reader: SequenceReader, n: int, ticks: Ticks) -> None:
     while n > 0:
         size = min(n, _SKIPPED)
         before = reader.at
-        reader.take(size, range(size) if isinstance(ticks, range) else islice(following, size))
+        some: Ticks = range(size) if isinstance(ticks, range) else islice(following, size)
+        reader.take(size, some)
+        deque(some, 0)  # those of items for which nothing was drawn
         if reader.at - before < size:
             return
         n -= size

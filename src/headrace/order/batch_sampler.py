@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from headrace.base.indices import Indices
-from headrace.base.user_classes import stands_in
+from headrace.base.user_classes import adopted, stands_in
 from headrace.order.samplers import ChunkedSampler, Sampler
 
 
+@adopted("torch.utils.data.sampler")
 class BatchSampler(Sampler[list[Any]]):
     """Lists of `batch_size` indices from a sampler or any other iterable.
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from headrace.base.indices import Indices
 from headrace.base.optional import is_installed
+from headrace.base.user_classes import adopted
 from headrace.order.samplers import ChunkedSampler
 
 
+@adopted("torch.utils.data.distributed")
 class DistributedSampler(ChunkedSampler):
     """Every `num_replicas`-th index of a shuffle that all ranks make alike.
 

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.errors import StateError
 from headrace.base.messages import Exhausted, Finished, IterableStart, Outcome, Place, PlacedKeys, Pull, Task
+from headrace.base.own_states import check_owner
 from headrace.base.plan import Plan
-from headrace.base.state import check_counts, check_equal
+from headrace.base.schema import anything, count, flag, items, maybe, record, refuse, variants, whole
+from headrace.base.state import check_equal
 from headrace.order.schedule import Schedule
+
+_LANE = record(
+    {
+        "batches": count,
+        "state": maybe(record({"has_ended": flag}, {"dataset": anything, "iterator": anything})),
+        "has_ended": flag,
+    }
+)
+_LANES = record({"described": anything, "workers": count, "last_lane": maybe(count), "lanes": items(_LANE)})
 
 
 @dataclass
@@ -27,6 +37,12 @@ class LaneProgress:
     has_ended: bool = False
 
 
+_COURSE = variants(
+    {"lanes": _LANES, "workers": _LANES, "discard": record({"described": anything, "discard": count})},
+    record({"described": anything}),
+)
+
+
 class IterableOrder(Schedule):
     """Asks for batch after batch, until the iterations of all workers have ended.
 
@@ -34,9 +50,15 @@ class IterableOrder(Schedule):
         batch_size: None for single samples.
         seed: None to leave the random numbers of the batches to chance.
         described: what a saved position must agree with.
+        dataset: which may have told its state.
     """
 
-    def __init__(self, batch_size: int | None, seed: int | None, described: Mapping[str, Any]) -> None:
+    kind = "an iterable dataset"
+
+    def __init__(
+        self, batch_size: int | None, seed: int | None, described: Mapping[str, Any], dataset: Any = None
+    ) -> None:
+        self._dataset = dataset
         self._pull = Pull(batch_size)
         self._is_placed = seed is not None
         self._described = {**described, "seed": seed}
@@ -48,14 +70,21 @@ class IterableOrder(Schedule):
     def edge(self) -> dict[str, Any]:
         return {"described": dict(self._described)}
 
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+    def parse(self, course: Any) -> Any:
+        return _COURSE(course, "course")
+
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._described)
-        if not is_edge and "discard" not in start:
-            check_counts(start, "workers")
-            for lane in start["lanes"]:
-                check_counts(lane, "batches")
-            if len(start["lanes"]) != max(1, start["workers"]):
-                raise StateError("The state is damaged: there must be a lane for each worker.")
+        if "lanes" not in start:
+            if batches:
+                refuse("course", "a mapping with lanes", start)
+            return
+        lanes = items(anything, max(1, start["workers"]))(start["lanes"], "course.lanes")
+        whole(0, len(lanes) - 1)(start["last_lane"] or 0, "course.last_lane")
+        whole(batches, batches)(sum(lane["batches"] for lane in lanes), "the sum of the batches of course.lanes")
+        if any("dataset" in (lane["state"] or ()) for lane in lanes):
+            check_owner(self._dataset)
 
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return {"described": dict(self._described), "discard": batch}

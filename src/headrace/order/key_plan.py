@@ -12,6 +12,7 @@ from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import RandomSampler, SequentialSampler, WeightedRandomSampler
+from headrace.order.seeded_samplers import SeededSampler
 
 
 def plan_keys(index_sampler: Iterable[Any]) -> Iterator[Any]:
@@ -33,6 +34,8 @@ def is_settled(index_sampler: Any) -> bool:
     if type(index_sampler) is not BatchSampler:
         return False
     sampler = index_sampler.sampler
+    if isinstance(sampler, SeededSampler):
+        sampler = sampler.inner
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
     return type(sampler) in (SequentialSampler, WeightedRandomSampler, DistributedSampler)

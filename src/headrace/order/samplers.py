@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.base.generators import derive_key
 from headrace.base.indices import Indices, as_index_array
-from headrace.base.user_classes import Adoptable, adopt
+from headrace.base.user_classes import Adoptable, adopted
 from headrace.frameworks.framework import random_source
 from headrace.frameworks.numpy_arrays import as_array
 from headrace.order.draws import NaturalOrder, PickedOrder, UniformDraws, draw_by_weight, pick_by_weight
@@ -24,14 +24,12 @@ _DRAWS_AT_ONCE = 32
 _SEQUENTIAL_CHUNK = 2**16
 
 
+@adopted("torch.utils.data.sampler")
 class Sampler(Adoptable[T_co]):
     """Yields the keys of samples in the order they are to be fetched. Subclasses write `__iter__`, mostly `__len__`."""
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must implement __iter__.")
-
-
-adopt(Sampler, "torch.utils.data.sampler", "Sampler")
 
 
 class ChunkedSampler(Sampler[int]):
@@ -58,6 +56,7 @@ def length_of(data_source: Any) -> int:
         ) from error
 
 
+@adopted("torch.utils.data.sampler")
 class SequentialSampler(ChunkedSampler):
     """0, 1, 2, … up to the length of the data."""
 
@@ -80,6 +79,7 @@ class SequentialSampler(ChunkedSampler):
         return length_of(self.data_source)
 
 
+@adopted("torch.utils.data.sampler")
 class RandomSampler(ChunkedSampler):
     """A shuffle of the data, or draws with replacement.
 
@@ -149,6 +149,7 @@ class RandomSampler(ChunkedSampler):
         return self.num_samples
 
 
+@adopted("torch.utils.data.sampler")
 class SubsetRandomSampler(Sampler[Any]):
     """The given indices, shuffled.
 
@@ -180,6 +181,7 @@ class SubsetRandomSampler(Sampler[Any]):
         return len(self.indices)
 
 
+@adopted("torch.utils.data.sampler")
 class WeightedRandomSampler(ChunkedSampler):
     """Indices drawn in proportion to their weights, of which there may be any number (torch stops at 2**24).
 

@@ -13,6 +13,9 @@ from headrace.base.plan import Plan
 class Schedule(ABC):
     """Makes the plans of a loader's epochs, from their beginning or from any position on."""
 
+    kind: str
+    """What it gives the batches of, in words: states of other kinds are refused."""
+
     rank: tuple[int, int] = (0, 1)
     """Which rank this is, and of how many."""
 
@@ -28,14 +31,22 @@ class Schedule(ABC):
         """The position between two epochs: what a plan goes on from, and what `check` compares."""
 
     @abstractmethod
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
-        """See that a plan can go on from a position.
+    def parse(self, course: Any) -> Any:
+        """A position, as `Plan.position`, `edge` or `seek` may have given it.
+
+        Raises:
+            StateError: none of them can have; says where.
+        """
+
+    @abstractmethod
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        """See that a plan can go on from a state, whose position is as `parse` returns it.
 
         Args:
             is_edge: whether it is the beginning of an epoch.
 
         Raises:
-            StateError: it was saved by another schedule, or is damaged.
+            StateError: it was saved by another schedule, of other data, or its parts do not fit together.
         """
 
     @abstractmethod
@@ -49,6 +60,10 @@ class Schedule(ABC):
         Raises:
             TypeError: that is not known.
         """
+
+    def chosen_epoch(self) -> int | None:
+        """The epoch that somebody has told a sampler since the latest epoch began; None if nobody has."""
+        return None
 
     def restore(self, start: Mapping[str, Any]) -> None:  # noqa: B027 (mostly nothing lasts longer)
         """Put what lasts longer than an epoch to where it was at the beginning of one."""

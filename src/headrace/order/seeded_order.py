@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,20 +15,29 @@ from headrace.base.errors import StateError
 from headrace.base.generators import GENERATORS, derive_key
 from headrace.base.messages import PackedIndices, Place, PlacedKeys
 from headrace.base.plan import Plan
-from headrace.base.state import check_ahead, check_counts, check_equal
+from headrace.base.schema import MOST, anything, count, each, items, maybe, positive, record, refuse, whole
+from headrace.base.state import check_equal
 from headrace.base.user_classes import stands_in
 from headrace.order import samplers
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.key_plan import KeyPlan
 from headrace.order.order import BatchOrder, Order
-from headrace.order.sampler_states import load_states, parts_of, states_of
+from headrace.order.sampler_states import check_states, load_states, parts_of, states_of
 from headrace.order.schedule import Schedule
+from headrace.order.seeded_samplers import SeededSampler
 from headrace.order.shard import Shard
 
 _CHUNK = 2**14  # positions that are looked up at a time
 _DRAWN_AT_ONCE = 64  # keys of a user's sampler
+_MOST_BATCHES = 2**31 - 1  # of an epoch of a batch sampler
 _BATCH_POSITIONS = 2**32  # what a batch of a batch sampler takes of the positions that random numbers are keyed by
+
+
+_COURSE = record(
+    {"described": anything, "position": count},
+    {"samplers": items(anything), "ahead": items(positive), "cut": each(maybe(count), count, positive)},
+)
 
 
 class SeededOrder(Schedule):
@@ -40,10 +50,13 @@ class SeededOrder(Schedule):
         items: a sampler, or a batch sampler if `batches`.
         describe: tells what a saved place must agree with.
         batch_size: of the batches that are cut from a sampler; None for single keys.
+        front: what trainers see as the sampler.
 
     Raises:
         ValueError: a sampler has a generator, too.
     """
+
+    kind = "a dataset by key, with a seed"
 
     def __init__(
         self,
@@ -55,8 +68,10 @@ class SeededOrder(Schedule):
         drop_last: bool,
         seed: int,
         shard: Shard,
+        front: SeededSampler | None = None,
     ) -> None:
         self._items = items
+        self.front = front
         self._describe = describe
         self._batches = batches
         self._batch_size = None if batches else batch_size
@@ -65,6 +80,7 @@ class SeededOrder(Schedule):
         self._shard = shard
         self._latest: tuple[int, Any] | None = None
         self._parts = parts_of(items)
+        self._told = self._told_epochs()
         self.rank = shard.rank, shard.world
         sampler: Any = items if hasattr(items, "num_replicas") else getattr(items, "sampler", None)
         if shard.world == 1 and hasattr(sampler, "num_replicas"):  # it deals out the samples itself
@@ -78,7 +94,7 @@ class SeededOrder(Schedule):
 
     def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> KeyPlan:
         keys, samplers = self.keys_from(epoch, start)
-        return KeyPlan(
+        plan = KeyPlan(
             keys,
             epoch,
             start,
@@ -87,10 +103,14 @@ class SeededOrder(Schedule):
             batched=self._batches or self._batch_size is not None,
             position=partial(self._position_of, samplers),
         )
+        if self.front is not None:
+            self.front.follow(epoch, partial(_is_running, weakref.ref(plan)))
+        return plan
 
     def keys_from(self, epoch: int, start: Mapping[str, Any]) -> tuple[Iterator[PlacedKeys], list[Any]]:
         """The keys of an epoch from a position on, and the states of the samplers there."""
         _set_epoch(self._items, epoch)
+        self._told = self._told_epochs()
         self._latest = None  # the data may have grown
         position, ahead = start.get("position", 0), set(start.get("ahead", ()))
         order, samplers = self._order(epoch), []
@@ -103,6 +123,20 @@ class SeededOrder(Schedule):
         else:
             keys = self._from_order(order, epoch, position)
         return keys if not ahead else (key for i, key in enumerate(keys) if i not in ahead), samplers
+
+    def chosen_epoch(self) -> int | None:
+        epochs = self._told_epochs()
+        changed = [new for new, old in zip(epochs, self._told, strict=True) if new != old]
+        self._told = epochs
+        if self.front is not None and self.front.chosen is not None:
+            chosen, self.front.chosen = self.front.chosen, None
+            return chosen
+        return changed[0] if changed else None
+
+    def _told_epochs(self) -> list[int | None]:
+        """Trainers tell samplers which epoch it is, and not loaders."""
+        told = [getattr(part, "epoch", None) for part in self._parts]
+        return [epoch if isinstance(epoch, int) else None for epoch in told]
 
     def restore(self, start: Mapping[str, Any]) -> None:
         load_states(self._parts, start.get("samplers", ()))
@@ -133,12 +167,22 @@ class SeededOrder(Schedule):
             n = None  # it differs from epoch to epoch
         return {**self._describe(), "seed": self._seed, "sampler": type(self._items).__name__, "samples": n}
 
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+    def parse(self, course: Any) -> Any:
+        return _COURSE(course, "course")
+
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._described())
-        check_counts(start, "position")
-        check_ahead(start)
+        # Each batch takes one position or more.
+        most = _MOST_BATCHES if self._batches else MOST
+        whole(batches, most if batches else 0)(start["position"], "course.position")
+        check_states(self._parts, start.get("samplers", ()))
         own = [self._batch_size, self._shard.rank, self._shard.world]
-        if start.get("ahead") and start["cut"] != own:
+        if not start.get("ahead"):
+            return
+        if "cut" not in start:
+            refuse("course", "a mapping with cut", start)
+        if start["cut"] != own:
             raise StateError(
                 "The state was taken with in_order=False, when later batches had been given before earlier ones: it "
                 f"must be loaded with the same batch_size, rank and world, {start['cut']}, and they are {own}."
@@ -291,6 +335,11 @@ def _draw(keys: Iterator[Any], n: int) -> tuple[list[Any], Exception | None]:
     return drawn, None
 
 
+def _is_running(plan: weakref.ref[KeyPlan], epoch: int) -> bool:
+    running = plan()
+    return running is not None and not running.is_over and running.epoch == epoch
+
+
 def _set_epoch(items: Any, epoch: int) -> None:
     """Tell samplers that count epochs, directly or in a batch sampler."""
     for sampler in (items, getattr(items, "sampler", None)):
@@ -340,9 +389,14 @@ def order_by_seed(
     describe: Callable[[], dict[str, Any]],
 ) -> SeededOrder:
     """The order of a loader: from its sampler, or from a batch sampler that cuts no sampler of its own."""
+    front = None
     if batch_size is None and type(index_sampler).__name__ == "BatchSampler" and _cuts_a_sampler(type(index_sampler)):
         sampler, batch_size, drop_last = index_sampler.sampler, index_sampler.batch_size, index_sampler.drop_last
         index_sampler = None
+    if isinstance(sampler, SeededSampler):
+        front = sampler
+        index_sampler = sampler.inner if index_sampler is sampler else index_sampler
+        sampler = sampler.inner
     batches = batch_size is None and index_sampler is not sampler and index_sampler is not None
     return SeededOrder(
         index_sampler if batches else sampler,
@@ -352,6 +406,7 @@ def order_by_seed(
         drop_last=drop_last,
         seed=seed,
         shard=shard,
+        front=front,
     )
 
 

@@ -19,6 +19,10 @@ _ENVIRONMENT = (
 )
 
 
+# How frameworks call the dimensions of a mesh whose peers are to get different data.
+_DATA_PARALLEL = ("dp", "dp_replicate", "dp_shard", "fsdp", "replicate", "shard", "data", "batch", "ddp", "hsdp")
+
+
 @dataclass(frozen=True)
 class Shard:
     """One rank's part of an order: every `world`-th position, beginning with `rank`.
@@ -50,10 +54,11 @@ class Shard:
 
 
 def resolve_shard(shard: Any, even: Any) -> Shard | None:
-    """The shard that a loader was asked for; None for all positions, as in torch.
+    """The shard that a loader was asked for, as far as ranks are known by now; None for all positions, as in torch.
 
     Args:
-        shard: None, "auto" for what `torch.distributed` or the environment tells, or (rank, world).
+        shard: None; "auto" for what `torch.distributed` or the environment tells; (rank, world); or a `DeviceMesh`,
+            or (mesh, names of its data-parallel dimensions).
 
     Raises:
         ValueError: it is none of these, or the rank does not lie in [0, world).
@@ -62,7 +67,14 @@ def resolve_shard(shard: Any, even: Any) -> Shard | None:
         raise ValueError(f"even must be one of {', '.join(map(repr, EVEN))}, got {even!r}.")
     if shard is None:
         return None
-    rank, world = _find_rank() if shard == "auto" else _checked(shard)
+    if isinstance(shard, str) and shard == "auto":
+        rank, world = find_rank()
+    elif _is_mesh(shard):
+        rank, world = _rank_in_mesh(shard, None)
+    elif isinstance(shard, tuple) and len(shard) == 2 and _is_mesh(shard[0]):
+        rank, world = _rank_in_mesh(*shard)
+    else:
+        rank, world = _checked(shard)
     if not 0 <= rank < world:
         raise ValueError(f"shard must be (rank, world) with 0 <= rank < world, got ({rank}, {world}).")
     return Shard(rank, world, even)
@@ -73,10 +85,44 @@ def _checked(shard: Any) -> tuple[int, int]:
         rank, world = shard
         return int(rank.__index__()), int(world.__index__())
     except (TypeError, ValueError, AttributeError):
-        raise ValueError(f"shard must be None, 'auto' or (rank, world), got {shard!r}.") from None
+        raise ValueError(
+            f"shard must be None, 'auto', (rank, world), a DeviceMesh or (mesh, dimension), got {shard!r}."
+        ) from None
 
 
-def _find_rank() -> tuple[int, int]:
+def _is_mesh(shard: Any) -> bool:
+    """Whether it is a `DeviceMesh`; torch need not be imported to see that it is none."""
+    return hasattr(shard, "mesh_dim_names") and callable(getattr(shard, "get_local_rank", None))
+
+
+def _rank_in_mesh(mesh: Any, names: str | tuple[str, ...] | None) -> tuple[int, int]:
+    """The rank along the data-parallel dimensions, the first one outermost, and how many ranks they have.
+
+    Peers along any other dimension get the same rank, and so the same batches.
+    """
+    known = tuple(mesh.mesh_dim_names or ())
+    if isinstance(names, str):
+        names = (names,)
+    elif names is None:
+        names = known if len(known) == 1 else tuple(name for name in known if name in _DATA_PARALLEL)
+    if mesh.ndim == 1 and not known:
+        return int(mesh.get_local_rank()), int(mesh.size())
+    if not names or not set(names) <= set(known):
+        raise ValueError(
+            f"shard must name the data-parallel dimension of the mesh, one of {known}, got {names!r}. Pass "
+            "shard=(mesh, 'name')."
+        )
+    if mesh.get_coordinate() is None:
+        raise ValueError("shard must be a mesh that this rank belongs to: its peers have no data for it.")
+    rank, world = 0, 1
+    for name in names:
+        size = int(mesh.size(known.index(name)))
+        rank, world = rank * size + int(mesh.get_local_rank(name)), world * size
+    return rank, world
+
+
+def find_rank() -> tuple[int, int]:
+    """This process's rank, and how many there are, as far as is known by now; (0, 1) if nobody tells."""
     distributed = loaded("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()

@@ -11,22 +11,49 @@ from typing import Any
 from headrace.base.errors import StateError, warn_user
 from headrace.base.generators import GENERATORS
 from headrace.base.plan import Plan
+from headrace.base.schema import MOST, anything, count, flag, items, maybe, positive, record, refuse, variants, whole
 from headrace.base.state import (
-    check_ahead,
-    check_counts,
     check_equal,
-    check_generators,
     load_generator,
     load_generators,
+    parse_generators,
+    parse_own_generators,
     save_generator,
     save_generators,
 )
 from headrace.order.key_plan import KeyPlan, is_settled, plan_keys
-from headrace.order.sampler_states import load_states, parts_of, states_of
+from headrace.order.sampler_states import check_states, load_states, parts_of, states_of
 from headrace.order.schedule import Schedule
 
 _END = object()
-_REPLAYED = ("at_iter", "at_first", "epochs", "samplers", "given", "drawn", "has_ended")
+_SNAPSHOT = record({"global": parse_generators, "own": items(anything)})
+_REPLAY = record(
+    {
+        "at_iter": maybe(_SNAPSHOT),
+        "at_first": _SNAPSHOT,
+        "epochs": items(maybe(count)),
+        "samplers": items(anything),
+        "given": count,
+        "drawn": count,
+        "has_ended": flag,
+    }
+)
+
+
+_COURSE = variants(
+    {
+        "replay": record({"described": anything, "replay": _REPLAY, "ahead": items(positive)}),
+        "seek": record({"described": anything, "seek": count}),
+    },
+    record(
+        {
+            "described": anything,
+            "generators": items(anything),
+            "epochs": items(maybe(count)),
+            "samplers": items(anything),
+        }
+    ),
+)
 
 
 class TorchOrder(Schedule):
@@ -40,6 +67,8 @@ class TorchOrder(Schedule):
         generator: of the user's, that it may draw from, besides those that samplers have themselves.
         describe: tells what a saved place must agree with.
     """
+
+    kind = "a dataset by key, in torch's order"
 
     def __init__(
         self, index_sampler: Any, generator: Any, describe: Callable[[], dict[str, Any]], *, batched: bool = True
@@ -88,14 +117,24 @@ class TorchOrder(Schedule):
                 keys.drawn = given
                 n_pending = max(ahead, default=given - 1) + 1 - given
             else:
-                for _ in islice(keys, given):
-                    pass
+                self._skip(keys, given)
                 n_pending = replay["drawn"] - given
+            if not replay["drawn"] and live != replay["at_first"]["global"]:
+                n_pending = 1  # what decides the order is drawn with the first key, and must be what the state says
             drawn = list(islice(keys, n_pending + replay["has_ended"]))  # a last batch that is dropped is drawn, too
             keys.pending = iter([key for i, key in enumerate(drawn, given) if i not in ahead])
             return keys
         finally:
             load_generators(live)
+
+    @staticmethod
+    def _skip(keys: Iterator[Any], given: int) -> None:
+        n = sum(1 for _ in islice(keys, given))
+        if n < given:
+            raise StateError(
+                f"The state was taken after {given} batches, and the sampler ends after {n} now. Start the epoch anew, "
+                "without the state."
+            )
 
     def _end(self, states: list[Any]) -> None:
         """Let samplers find that their epoch is over, as it would have gone on, unless they tell of the next one."""
@@ -152,19 +191,37 @@ class TorchOrder(Schedule):
         keys: Any = plan.source
         return {"described": self._describe(), "replay": keys.replay(plan.batches), "ahead": ahead}
 
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+    def parse(self, course: Any) -> Any:
+        return _COURSE(course, "course")
+
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._describe())
-        check_ahead(start)
-        if is_edge:
-            check_generators(start["generators"], self._generators)
-            return
-        if start.get("seek") is not None:
-            return
-        missing = [name for name in _REPLAYED if name not in start["replay"]]
-        if missing or "ahead" not in start:
-            raise StateError(f"The state is damaged: {missing or 'ahead'} is missing in it.")
-        check_counts(start["replay"], "given", "drawn")
-        check_generators(start["replay"]["at_first"]["own"], self._generators)
+        if "seek" in start:
+            whole(batches, batches)(start["seek"], "course.seek")
+        elif "replay" in start:
+            self._check_replay(start["replay"], batches)
+        elif is_edge:
+            parse_own_generators(start["generators"], self._generators, "course.generators")
+            self._check_samplers(start)
+        else:
+            refuse("course", "a mapping with replay", start)
+
+    def _check_replay(self, replay: Mapping[str, Any], batches: int) -> None:
+        most = len(self._index_sampler) if self.is_settled else MOST
+        whole(batches, batches)(replay["given"], "course.replay.given")
+        whole(batches, most)(replay["drawn"], "course.replay.drawn")
+        for name in ("at_iter", "at_first"):
+            if replay[name] is not None:
+                parse_own_generators(replay[name]["own"], self._generators, f"course.replay.{name}.own")
+        self._check_samplers(replay)
+
+    def _check_samplers(self, saved: Mapping[str, Any]) -> None:
+        check_states(self._parts, saved["samplers"])
+        items(anything, len(self._parts))(saved["epochs"], "epochs")
+        for part, epoch in zip(self._parts, saved["epochs"], strict=True):
+            if epoch is not None and not hasattr(part, "set_epoch"):
+                refuse("epochs", f"None for {type(part).__name__}, which has no set_epoch", saved["epochs"])
 
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return {"described": self._describe(), "seek": batch}

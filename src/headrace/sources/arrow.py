@@ -29,6 +29,8 @@ _LARGE = pa.types.is_large_string, pa.types.is_large_binary
 _STRINGS = pa.types.is_string, pa.types.is_large_string
 _STRING_VIEWS = getattr(pa.types, "is_string_view", pa.types.is_string)  # which pyarrow 15 does not know
 _WITH_TEXT = *_STRINGS, _STRING_VIEWS, pa.types.is_dictionary, pa.types.is_nested
+_VIEWS = getattr(pa.types, "is_binary_view", pa.types.is_binary)
+_OF_OFFSETS = *_WITH_TEXT, pa.types.is_binary, pa.types.is_large_binary, _VIEWS
 _OF_ANY_LENGTH = pa.types.is_string, pa.types.is_binary, *_LARGE
 _TEXTS = *_OF_ANY_LENGTH, pa.types.is_fixed_size_binary
 
@@ -42,7 +44,7 @@ def table_chunk(batch: pa.RecordBatch) -> ColumnChunk:
     |---|---|---|---|
     | integers, bools | int, bool | array; a list if there are nulls | None |
     | floats | float | array | None in a row, NaN in a column |
-    | timestamps, dates, durations | datetime, date, timedelta; NumPy's own if in nanoseconds | array of datetime64 (UTC) or timedelta64 | None in a row, NaT in a column |
+    | timestamps, dates, durations | datetime, date, timedelta; NumPy's own if in nanoseconds or beyond Python's years | array of datetime64 (UTC) or timedelta64 | None in a row, NaT in a column |
     | fixed-size lists (also nested) and tensors of numbers | array | array with more dimensions; a list if there are nulls | None |
     | lists of numbers | array | list of arrays | None |
     | strings, binary, anything else | str, bytes, `to_pylist()` | list | None |
@@ -84,18 +86,19 @@ class TableColumn(LazyColumn):
         return _unpickle_table_column, (_as_stream(self._array),)
 
 
-def check_text(batch: pa.RecordBatch) -> None:
-    """See that all strings are UTF-8 before any of them is made: it takes a twentieth of that time.
+def check_values(batch: pa.RecordBatch) -> None:
+    """See that all values lie where they should, and that strings are UTF-8, before any of them is made.
+
+    It takes a twentieth of that time. Without it, offsets of a damaged file would lead anywhere in memory.
 
     Raises:
-        RecordError: one is not; says which, instead of all that is in it.
+        RecordError: something is damaged; says which column, instead of all that is in it.
     """
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if _is(array.type, _WITH_TEXT):
-            try:
-                array.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise RecordError(f"The column {name!r} is damaged: {error}.") from None
+        try:
+            array.validate(full=_is(array.type, _OF_OFFSETS))
+        except pa.ArrowInvalid as error:
+            raise RecordError(f"The column {name!r} is damaged: {error}.") from None
 
 
 def _decoded_column(array: pa.Array) -> Any:
@@ -235,8 +238,25 @@ def row_values(array: pa.Array) -> list[Any]:
         return _with_nulls(array, _numeric_lists)
     if _is(kind, _TIMES) and getattr(kind, "unit", None) == "ns":  # Python's own types end at microseconds
         return _with_nulls(array, lambda valid: list(valid.to_numpy(zero_copy_only=False)))
-    plain: list[Any] = array.to_pylist()
+    plain = _python_values(array)
     return [value and decimal.Decimal(value) for value in plain] if _is_decimal_text(kind) else plain
+
+
+def _python_values(array: pa.Array) -> list[Any]:
+    """Python's own objects; of times that Python does not know, NumPy's."""
+    try:
+        return array.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError) as error:  # a year before 1, or after 9999
+        if not _is(array.type, _TIMES):
+            raise RecordError(f"A value of type {array.type} cannot be read: {error}.") from error
+    return [_python_time(array[i]) for i in range(len(array))]
+
+
+def _python_time(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return pa.array([value]).to_numpy(zero_copy_only=False)[0]
 
 
 def _objects(array: pa.Array) -> list[Any]:

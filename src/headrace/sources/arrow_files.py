@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.base.errors import HeadraceError, RecordError
 from headrace.base.optional import import_extra
 from headrace.base.world import keep_freed_memory
-from headrace.sources.arrow import check_text, table_chunk
+from headrace.sources.arrow import check_values, table_chunk
 from headrace.sources.chunks import ColumnChunk
 from headrace.sources.files import Paths, check_unchanged, is_local, list_files, open_range
 from headrace.sources.options import FileOptions
+from headrace.sources.path_columns import PathColumns, find_path_columns
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ BLOCK_BYTES = 8 << 20
 CHUNK_BYTES = 2 << 20
 _MOST_CHUNK_ROWS = 1 << 14
 _THREADS = 16
+PATH_TYPES = {"int": pa.int32(), "str": pa.string()}
 
 
 class Part(NamedTuple):
@@ -58,8 +60,16 @@ class Contents(NamedTuple):
 
 
 class Listing(NamedTuple):
+    """All files.
+
+    Attributes:
+        schema: of the columns that are read of files.
+        full_schema: the same with the columns of folders, in the order in which they come.
+    """
+
     files: dict[str, FileVersion]
     schema: pa.Schema
+    full_schema: pa.Schema
     n_units: int
     blocks: tuple[Block, ...]
 
@@ -99,6 +109,7 @@ class TableSource(ABC):
         self._options = options or FileOptions()
         self._block_bytes = self._options.block_bytes or BLOCK_BYTES
         self._is_lenient = False
+        self._path_columns = PathColumns()
         self._known: Listing | None = None
 
     def blocks(self) -> Sequence[Block]:
@@ -124,7 +135,7 @@ class TableSource(ABC):
             self.unit: listing.n_units,
             "blocks": len(listing.blocks),
             "rows": None if None in counts else sum(filter(None, counts)),
-            "columns": {field.name: str(field.type) for field in listing.schema},
+            "columns": {field.name: str(field.type) for field in listing.full_schema},
         }
 
     @abstractmethod
@@ -150,19 +161,57 @@ class TableSource(ABC):
     def _list(self) -> Listing:
         keep_freed_memory()  # here, too: this process gets the rows that workers read
         files = list_files(self._paths, self._options)
+        given = [self._paths] if isinstance(self._paths, (str, os.PathLike)) else self._paths
+        self._path_columns = find_path_columns(given, files, self._options.hive_partitioning)
         with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:  # it mostly waits
             contents = list(threads.map(self._look_leniently if self._is_lenient else self._look, files))
         schemas = {file: content.schema for file, content in zip(files, contents, strict=True) if content is not None}
         if not schemas:
             self._look(files[0])  # raises what is wrong with it
-        schema = check_columns(list(schemas), list(schemas.values()), self._columns)
+        schema, full_schema = self._schemas(list(schemas), list(schemas.values()))
         blocks = tuple(
             Block(file.path, part.start, part.stop, part.n_rows, part.n_bytes)
             for file, content in zip(files, contents, strict=True)
             for part in ([_DAMAGED] if content is None else join_small(content.parts, self._block_bytes))
         )
         n_units = sum(content.n_units for content in contents if content is not None)
-        return Listing({file.path: file for file in files}, schema, n_units, blocks)
+        return Listing({file.path: file for file in files}, schema, full_schema, n_units, blocks)
+
+    def _schemas(self, files: Sequence[FileVersion], schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, pa.Schema]:
+        """What is read of files, and that with the columns of folders: those that the files have not, too."""
+        own = {name for schema in schemas for name in schema.names}
+        more = {
+            name: pa.field(name, PATH_TYPES[kind]) for name, kind in self._path_columns.types.items() if name not in own
+        }
+        asked = self._columns
+        of_files = None if asked is None else [name for name in asked if name not in more]
+        if of_files == []:
+            raise ValueError(f"`columns` must name a column of the files, got {list(asked or ())}, of their folders.")
+        schema = check_columns(files, schemas, of_files)
+        if asked is None:
+            return schema, pa.schema([*schema, *more.values()])
+        return schema, pa.schema([more[name] if name in more else schema.field(name) for name in asked])
+
+    def _complete(self, batches: Iterable[pa.RecordBatch], block: Block) -> Iterable[pa.RecordBatch]:
+        """The batches with the columns of folders."""
+        listing = self._listing
+        if listing.full_schema.equals(listing.schema):
+            return batches
+        values = self._path_columns.values(block.path)
+        names = frozenset(listing.schema.names)
+
+        def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays(
+                [
+                    batch.column(field.name)
+                    if field.name in names
+                    else pa.repeat(pa.scalar(values[field.name], field.type), batch.num_rows)
+                    for field in listing.full_schema
+                ],
+                names=listing.full_schema.names,
+            )
+
+        return map(complete, batches)
 
     def _look_leniently(self, file: FileVersion) -> Contents | None:
         try:
@@ -182,8 +231,10 @@ class TableSource(ABC):
                 f"{block.path} was damaged when it was listed, but is not any more. Create the stream again."
             )
 
-    def _open(self, file: FileVersion, *, mapped: bool = False) -> pa.NativeFile:
-        """A file as Arrow reads it: a local one without Python in between, and mapped into memory if asked for.
+    def _open(self, file: FileVersion) -> pa.NativeFile:
+        """A file as Arrow reads it: a local one without Python in between.
+
+        It is never mapped into memory: a file that is cut off while it is mapped ends the process.
 
         Raises:
             ChangedFileError: it is not the one that was listed.
@@ -191,17 +242,33 @@ class TableSource(ABC):
         if not is_local(file.path):
             return pa.PythonFile(open_range(file, 0, 0, self._options))
         check_unchanged(file)
-        return pa.memory_map(file.path) if mapped else pa.OSFile(file.path)
+        return pa.OSFile(file.path)
 
     @contextmanager
     def _reporting_damage(self, file: FileVersion) -> Iterator[None]:
         """Arrow's errors about content as ours; those about files have a number, and pass."""
         try:
             yield
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
             if getattr(error, "errno", None) is not None or isinstance(error, HeadraceError):
                 raise
             raise RecordError(f"{file.path} is damaged, or no {self.format.capitalize()} file: {error}") from error
+
+
+def check_names(schema: pa.Schema) -> pa.Schema:
+    """The schema, whose names have been decoded.
+
+    Raises:
+        ValueError: one cannot be.
+    """
+    _decode_names(schema)
+    return schema
+
+
+def _decode_names(fields: Iterable[pa.Field]) -> None:
+    for field in fields:
+        if field.name and pa.types.is_nested(field.type):
+            _decode_names(field.type.field(i) for i in range(field.type.num_fields))
 
 
 def check_columns(
@@ -213,23 +280,25 @@ def check_columns(
         ValueError: a column is missing, or of another type, or not the only one of its name, in some file.
     """
     first = schemas[0]
+    fields = [{field.name: field.type for field in schema} for schema in schemas]  # looking for one by name takes long
     for file, schema in zip(files, schemas, strict=True):
-        names = schema.names if columns is None else columns
-        if several := sorted({name for name in names if schema.names.count(name) > 1}):
+        counts = Counter(schema.names)
+        if several := sorted({name for name in columns or counts if counts[name] > 1}):
             raise ValueError(f"{file.path!r} has several columns called {several}. Pass `columns` without them.")
-    if missing := [name for name in columns or () if name not in first.names]:
+    if missing := [name for name in columns or () if name not in fields[0]]:
         raise ValueError(f"`columns` must be columns of {files[0].path!r}, {first.names}, got {missing}.")
     wanted = first if columns is None else pa.schema([first.field(name) for name in columns])
-    for file, schema in zip(files, schemas, strict=True):
+    wanted_names = set(wanted.names)
+    for file, types in zip(files, fields, strict=True):
         for field in wanted:
-            found = schema.field(field.name).type if field.name in schema.names else None
+            found = types.get(field.name)
             if found != field.type:
                 cure = "that all files have" if found is None else "without it, or write it with one type"
                 raise ValueError(
                     f"All files must have the same columns, but the column {field.name!r} is {field.type} in "
                     f"{files[0].path!r} and {found or 'missing'} in {file.path!r}. Pass `columns` {cure}."
                 )
-        if columns is None and (more := sorted(set(schema.names) - set(wanted.names))):
+        if columns is None and (more := sorted(set(types) - wanted_names)):
             raise ValueError(
                 f"All files must have the same columns, but {more} of {file.path!r} are not in {files[0].path!r}. "
                 "Pass `columns` that all files have."
@@ -271,7 +340,7 @@ def table_chunks(batches: Iterable[pa.RecordBatch], first_row: int = 0) -> Itera
     """
     keep_freed_memory()
     for batch in batches:
-        check_text(batch)
+        check_values(batch)
         n_rows = batch.num_rows
         if first_row < n_rows:
             n = chunk_rows(n_rows, batch.nbytes)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra
-from headrace.sources.arrow_files import Contents, Part, TableSource, table_chunks
+from headrace.sources.arrow_files import Contents, Part, TableSource, check_names, table_chunks
+from headrace.sources.arrow_footer import rows_of_batches
 from headrace.sources.compression import is_compressed
 from headrace.sources.files import check_unchanged, is_local, open_stream
 from headrace.sources.guessing import advise_reader
@@ -51,7 +52,8 @@ class ArrowSource(TableSource):
         """
         self._check(block)
         names = self._listing.schema.names
-        yield from table_chunks((batch.select(names) for batch in self._batches(block)), first_row)
+        batches = (batch.select(names) for batch in self._batches(block))
+        yield from table_chunks(self._complete(batches, block), first_row)
         check_unchanged(self._listing.files[block.path])
 
     def _batches(self, block: Block) -> Iterator[pa.RecordBatch]:
@@ -64,19 +66,19 @@ class ArrowSource(TableSource):
                 reader = _open_file(opened, self._columns)
                 yield from map(reader.get_batch, range(block.start, block.stop))
 
-    def _open_any(self, file: FileVersion, *, mapped: bool = False) -> Any:
-        return open_stream(file, self._options) if is_compressed(file.path) else self._open(file, mapped=mapped)
+    def _open_any(self, file: FileVersion) -> Any:
+        return open_stream(file, self._options) if is_compressed(file.path) else self._open(file)
 
     def _look(self, file: FileVersion) -> Contents:
-        with self._reporting_damage(file), self._open_any(file, mapped=True) as opened:
+        with self._reporting_damage(file), self._open_any(file) as opened:
             is_file = not is_compressed(file.path) and _is_file(opened, file.path)
             if opened.seekable():
                 opened.seek(0)
             if not is_file:
-                return Contents(ipc.open_stream(opened).schema, 1, [Part(0, None, None, file.size or 0)])
+                return Contents(check_names(ipc.open_stream(opened).schema), 1, [Part(0, None, None, file.size or 0)])
             reader = ipc.open_file(opened)
             parts = _find_batches(file, opened, reader.num_record_batches)
-            return Contents(reader.schema, len(parts), parts)
+            return Contents(check_names(reader.schema), len(parts), parts)
 
 
 def _is_file(opened: pa.NativeFile, path: str) -> bool:
@@ -94,11 +96,10 @@ def _is_file(opened: pa.NativeFile, path: str) -> bool:
 
 
 def _find_batches(file: FileVersion, opened: pa.NativeFile, n: int) -> list[Part]:
-    """The record batches of a file. How many rows they have is asked of mapped files only: nothing is read for it."""
+    """The record batches of a file. How many rows they have is not asked of stores: it takes a request for each."""
     if not is_local(file.path):
         return [Part(i, i + 1, None, (file.size or 0) // n) for i in range(n)]
-    one_column = ipc.open_file(opened, options=ipc.IpcReadOptions(included_fields=[0]))  # others stay compressed
-    counts = [one_column.get_batch(i).num_rows for i in range(n)]
+    counts = rows_of_batches(opened)
     total = sum(counts) or 1
     return [Part(i, i + 1, count, (file.size or 0) * count // total) for i, count in enumerate(counts)]
 
@@ -107,5 +108,6 @@ def _open_file(opened: pa.NativeFile, columns: Sequence[str] | None) -> ipc.Reco
     reader = ipc.open_file(opened)
     if columns is None:
         return reader
-    wanted = sorted(reader.schema.get_field_index(name) for name in columns)
+    places = (reader.schema.get_field_index(name) for name in columns)
+    wanted = sorted(place for place in places if place >= 0)  # the others are given by folders
     return ipc.open_file(opened, options=ipc.IpcReadOptions(included_fields=wanted))

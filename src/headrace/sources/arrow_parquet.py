@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra
 from headrace.base.world import get_worker_info
-from headrace.sources.arrow_files import Contents, Part, TableSource, chunk_rows, table_chunks
+from headrace.sources.arrow_files import PATH_TYPES, Contents, Part, TableSource, check_names, chunk_rows, table_chunks
 from headrace.sources.files import Paths, check_unchanged, is_local
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
@@ -48,7 +51,8 @@ class ParquetReader:
         metadata = self._file.metadata
         sizes = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         self._borders = list(itertools.accumulate(sizes, initial=0))
-        self._use_threads = get_worker_info() is None and _largest_share(metadata, columns) <= _MOST_FOR_THREADS
+        self._use_threads = get_worker_info() is None and _may_be_even(self._file.schema_arrow, columns)
+        self._is_sound = get_worker_info() is not None  # if so, nobody asks for the sizes of columns
         self._row = self._end = 0  # the rows that come next, if nothing is sought: from `_held` first, then `_batches`
         self._held: pa.RecordBatch | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -58,7 +62,7 @@ class ParquetReader:
         if not self._leads_to(start):
             self._seek(start, stop, batch_rows)
         while self._row < stop:
-            batch = next(self._batches) if self._held is None else self._held
+            batch = self._next(stop) if self._held is None else self._held
             skipped, taken = max(start - self._row, 0), min(stop - self._row, batch.num_rows)
             self._held = batch.slice(taken) if taken < batch.num_rows else None
             self._row += taken
@@ -66,6 +70,16 @@ class ParquetReader:
                 yield batch.slice(skipped, taken - skipped).select(self._columns)
         if self._row == self._end:
             self._batches = iter(())  # which would keep memory
+
+    def _next(self, stop: int) -> pa.RecordBatch:
+        batch = next(self._batches, None)
+        if batch is None:
+            raise RecordError(f"{self.path} is damaged: it ends before row {stop}, of which its footer tells.")
+        if not self._is_sound:
+            # Only now: of a damaged footer, pyarrow's readers raise, but its column metadata ends the process.
+            self._use_threads = _largest_share(self._file.metadata, self._columns) <= _MOST_FOR_THREADS
+            self._is_sound = True
+        return batch
 
     def _leads_to(self, row: int) -> bool:
         """Whether to read on is the way to a row: later in the same row group."""
@@ -79,6 +93,17 @@ class ParquetReader:
 
     def _group(self, row: int) -> int:
         return bisect.bisect_right(self._borders, row) - 1
+
+
+def _may_be_even(schema: pa.Schema, columns: Sequence[str]) -> bool:
+    """Whether no column is likely to be larger than all others together: a guess by their types."""
+    wanted = frozenset(columns)
+    lengths = [_is_long(field.type) for field in schema if field.name in wanted]
+    return len(lengths) > 1 and lengths.count(True) != 1
+
+
+def _is_long(kind: pa.DataType) -> bool:
+    return not pa.types.is_primitive(kind) and not pa.types.is_null(kind)
 
 
 def _largest_share(metadata: pq.FileMetaData, columns: Sequence[str]) -> float:
@@ -132,26 +157,44 @@ class ParquetSource(TableSource):
         batch_rows = chunk_rows(block.stop - block.start, block.n_bytes)
         with self._reporting_damage(self._listing.files[block.path]):
             if self._filter is not None:
-                yield from table_chunks(self._filtered(block, batch_rows), first_row)
+                yield from table_chunks(self._complete(self._filtered(block, batch_rows), block), first_row)
                 return
             reader = self._take_reader(block.path)
-            yield from table_chunks(reader.read(block.start + first_row, block.stop, batch_rows))
+            batches = reader.read(block.start + first_row, block.stop, batch_rows)
+            yield from table_chunks(self._complete(batches, block))
             self._idle.append(reader)  # which is not left half-way
         check_unchanged(self._listing.files[block.path])
 
     def _filtered(self, block: Block, batch_rows: int) -> Iterator[pa.RecordBatch]:
         with self._open(self._listing.files[block.path]) as file:
-            fragment = ds.ParquetFileFormat().make_fragment(file)
+            fragment = self._fragment(self._listing.files[block.path], file)
             inside = [
                 i for i, group in enumerate(_row_groups(fragment.metadata)) if block.start <= group.start < block.stop
             ]
             scanner = fragment.subset(row_group_ids=inside).scanner(
+                schema=self._schema_to_filter(fragment),
                 columns=self._listing.schema.names,
                 filter=self._filter,
                 batch_size=batch_rows,
                 use_threads=get_worker_info() is None,
             )
             yield from scanner.to_batches()
+
+    def _fragment(self, file: FileVersion, opened: Any) -> ds.ParquetFileFragment:
+        """A file, and what its folders say of all its rows."""
+        files = ds.ParquetFileFormat()
+        fragment, values = files.make_fragment(opened), self._path_columns.values(file.path)
+        own = set(fragment.physical_schema.names) if values else ()
+        facts = [_equals(name, value) for name, value in values.items() if name not in own]
+        if not facts:
+            return fragment
+        return files.make_fragment(opened, partition_expression=functools.reduce(operator.and_, facts))
+
+    def _schema_to_filter(self, fragment: ds.ParquetFileFragment) -> pa.Schema:
+        """The columns of a file and of its folders."""
+        own, types = fragment.physical_schema, self._path_columns.types
+        more = [pa.field(name, PATH_TYPES[kind]) for name, kind in types.items() if name not in own.names]
+        return pa.schema([*own, *more])
 
     def _take_reader(self, path: str) -> ParquetReader:
         """A reader of this file, possibly an idle one; it is not shared until it is returned.
@@ -169,14 +212,18 @@ class ParquetSource(TableSource):
 
     def _look(self, file: FileVersion) -> Contents:
         with self._reporting_damage(file), self._open(file) as opened:
-            fragment = ds.ParquetFileFormat().make_fragment(opened)
+            fragment = self._fragment(file, opened)
             groups = list(_row_groups(fragment.metadata, self._columns))
             if self._filter is None:
                 parts = [part for group in groups for part in cut_large(group, self._block_bytes)]
             else:
-                left = fragment.subset(filter=self._filter, schema=fragment.physical_schema)
+                left = fragment.subset(filter=self._filter, schema=self._schema_to_filter(fragment))
                 parts = [groups[group.id]._replace(n_rows=None) for group in left.row_groups]
-            return Contents(fragment.physical_schema, len(groups), parts)
+            return Contents(check_names(fragment.physical_schema), len(groups), parts)
+
+
+def _equals(name: str, value: Any) -> ds.Expression:
+    return ds.field(name).is_null() if value is None else ds.field(name) == value
 
 
 def cut_large(group: Part, block_bytes: int) -> Iterator[Part]:

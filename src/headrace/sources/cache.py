@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -155,8 +156,9 @@ class CacheFolder:
         """A block, if it is there and is what was saved; what is damaged is thrown away."""
         path = os.path.join(self._folder, name)
         try:
-            with open(path, "rb") as file:
-                stored = memoryview(file.read(n_bytes + _CHECK_BYTES + 1))
+            with open(path, "rb", opener=_open_at_once) as file:
+                is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                stored = memoryview(file.read(n_bytes + _CHECK_BYTES + 1) if is_file else b"")
             content, check = stored[:-_CHECK_BYTES], stored[-_CHECK_BYTES:]
             if len(content) == n_bytes and check == _checksum(name, content):
                 os.utime(path)  # used now; times of access are switched off on many disks
@@ -198,7 +200,7 @@ class CacheFolder:
     def _write(self, name: str, content: bytes | memoryview) -> None:
         path, unfinished = (os.path.join(self._folder, each) for each in (name, _UNFINISHED))
         try:
-            with open(unfinished, "wb") as file:  # whoever has the ledger is the only one who writes
+            with open(unfinished, "wb", opener=_open_at_once) as file:  # only whoever has the ledger writes
                 file.write(content)
                 file.write(_checksum(name, content))
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -245,6 +247,11 @@ class CacheFolder:
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(path)
                 yield _Kept(status.st_mtime_ns, path, status.st_size)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A descriptor, without waiting for the other end, should somebody have put a pipe there."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def _read_number(descriptor: int) -> int | None:

@@ -119,6 +119,12 @@ class ColumnChunk(Chunk):
         """All rows of the parts, one after the other; a column that a part lacks is null there."""
         return cls({name: join_columns(columns) for name, columns in by_name(parts).items()})
 
+    def with_constants(self, values: Mapping[str, Any], types: Mapping[str, str]) -> ColumnChunk:
+        """The same rows with more columns, each of one value; those that it has itself stay."""
+        n = self._stop
+        more = {name: TypedColumn([value] * n, types[name]) for name, value in values.items()}
+        return ColumnChunk({**self._columns, **{name: more[name] for name in more if name not in self._columns}}, n)
+
     def __len__(self) -> int:
         return self._stop - self._start
 

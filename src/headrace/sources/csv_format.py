@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -260,13 +261,14 @@ def find_schema(header: Sequence[str], rows: Sequence[Sequence[str]], table: Csv
         ValueError: two columns have the same name, or a type is given for one that is not there.
     """
     names = tuple(header if table.names is None else table.names)
-    doubles = sorted({name for name in names if names.count(name) > 1})
+    doubles = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubles:
         raise ValueError(
             f"Each column must have a name of its own, got {', '.join(map(repr, doubles))} twice. Pass names."
         )
     given = {name: type_name(kind) for name, kind in (table.types or {}).items()}
-    unknown = [name for name in given if name not in names]
+    known = set(names)
+    unknown = [name for name in given if name not in known]
     if unknown and names:
         raise ValueError(f"types must be for columns of the table, got {unknown}; it has {list(names)}.")
     samples = zip(*(row for row in rows if len(row) == len(names)), strict=True)
@@ -316,6 +318,10 @@ class QuotedRecordEnds:
             closing = int(np.searchsorted(closes, newline))
             newline = buffer.find(b"\n", int(closes[closing])) if closing < len(closes) else -1
         return newline + 1
+
+    def after_damage(self, buffer: bytes) -> int:
+        """Behind the first line: a quote in it is one that should not be there."""
+        return buffer.find(b"\n") + 1
 
     def ends_in_quotes(self, buffer: bytes) -> bool:
         """Whether a quoted field has not ended at the end of the buffer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -30,7 +30,7 @@ from headrace.sources.encodings import TextEncoding
 from headrace.sources.files import Paths
 from headrace.sources.options import FileOptions
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, skip_bad
-from headrace.sources.text_files import LineEnds, RecordEnds, RecordSource, Segment, bad_record
+from headrace.sources.text_files import LineEnds, RecordEnds, RecordSource, Segment, TooLong, bad_record
 
 Report = Callable[[int, int, bytes, str], None]
 """Called for a bad record with the number of lines and bytes before it, its bytes, and what is wrong with it."""
@@ -163,6 +163,12 @@ class CsvSource(RecordSource):
         self.table = table or CsvFormat()
         self._blank_before_first = b"\r\n" if self.table.header else b""
         self._schema: CsvSchema | None = None
+        self._bad_headers: dict[str, RecordError | None] = {}
+
+    def lenient(self) -> CsvSource:
+        source = super().lenient()
+        source._schema, source._bad_headers = None, {}
+        return source
 
     def schema(self) -> CsvSchema:
         """The columns, found in the beginning of the first file that has records, and then remembered."""
@@ -175,7 +181,9 @@ class CsvSource(RecordSource):
         return super().blocks()
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "separator": self.table.separator, "columns": dict(self.schema().types)}
+        columns = {**self._path_columns.types, **self.schema().types}
+        columns = {name: columns[name] for name in [*self.schema().names, *self._path_columns.types]}
+        return {**super().describe(), "separator": self.table.separator, "columns": columns}
 
     def _can_cut_encoding(self) -> bool:
         return self._encoding().is_ascii_in_bytes
@@ -193,15 +201,26 @@ class CsvSource(RecordSource):
     def _record_starts(self, whole: Block, places: Sequence[int]) -> Iterator[int]:
         """Where the first record starts at or behind each place."""
         ends, waiting = self._ends(), list(reversed(places))
-        for segment, _ in self._table_segments(whole):
+        too_long = _pass_over if self._is_lenient else self._refuse_too_long(whole)
+        for segment, _ in self._segments(whole, too_long):
             while waiting and waiting[-1] <= segment.offset + len(segment.content):
                 end = ends.first_after(segment.content, max(0, waiting.pop() - segment.offset - 1))
                 yield segment.offset + (end or len(segment.content))
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
-        n_lines = 0
+        if on_bad is not None:
+            self._check_file(block)
+        n_lines, extra = 0, self._path_columns.values(block.path)
         header_due = self.table.header and block.start == 0
-        with closing(self._table_segments(block)) as segments:
+
+        def too_long(offset: int, beginning: bytes) -> None:
+            if header_due:  # what follows would be taken for the header
+                self._refuse_too_long(block)(offset, beginning)
+            record = beginning[: self._ends().after_damage(beginning) or len(beginning)]
+            problem = f"{self._too_long()} Only its first line is left out"
+            skip_bad(bad_record(block, n_lines, offset, record, problem), on_bad)
+
+        with closing(self._segments(block, too_long)) as segments:
             for segment, encoding in segments:
                 records = segment
                 if header_due:
@@ -214,21 +233,20 @@ class CsvSource(RecordSource):
                 if unclosed is not None:
                     skip_bad(unclosed, on_bad)
                 if chunk is not None:
-                    yield chunk
+                    yield chunk.with_constants(extra, self._path_columns.types) if extra else chunk
                 n_lines += _count_newlines(segment.content)
-
-    def _table_segments(self, block: Block) -> Generator[tuple[Segment, TextEncoding], None, None]:
-        return self._segments(block, self._refuse_too_long(block))
 
     def _finds_starts(self) -> bool:
         return not self.table.has_quoted_newlines
 
-    def _refuse_too_long(self, block: Block) -> Any:
+    def _refuse_too_long(self, block: Block) -> TooLong:
         def refuse(offset: int, beginning: bytes) -> None:
-            problem = f"a record is longer than max_record_bytes={self._max_record_bytes}; is a quote never closed?"
-            raise RecordError(str(bad_record(block, 0, offset, beginning, problem)))
+            raise RecordError(str(bad_record(block, 0, offset, beginning, self._too_long())))
 
         return refuse
+
+    def _too_long(self) -> str:
+        return f"a record is longer than max_record_bytes={self._max_record_bytes}; is a quote never closed?"
 
     def _ends(self, encoding: TextEncoding | None = None) -> RecordEnds:
         return self._quoted_ends() if self.table.has_quoted_newlines else LineEnds(b"\n")
@@ -280,7 +298,7 @@ class CsvSource(RecordSource):
 
     def _parse(
         self, segment: Segment, encoding: TextEncoding, block: Block, n_lines: int, on_bad: OnBad | None
-    ) -> Chunk | None:
+    ) -> ColumnChunk | None:
         """The good records of a segment: by pyarrow if all are good, else by Python."""
         content, options = segment.content, self.options
         if not content.strip(b"\r\n"):
@@ -294,7 +312,7 @@ class CsvSource(RecordSource):
         parser = PythonParser(self.table, self.schema(), encoding.name, options.errors, self._max_record_bytes)
         return parser.parse(content, report)
 
-    def _parse_with_arrow(self, content: bytes, encoding: TextEncoding) -> Chunk | None:
+    def _parse_with_arrow(self, content: bytes, encoding: TextEncoding) -> ColumnChunk | None:
         from headrace.sources.arrow_csv import parse_with_arrow
 
         if len(content) > self._max_record_bytes:
@@ -308,25 +326,69 @@ class CsvSource(RecordSource):
             return None  # pyarrow would drop it, though it is not at the beginning of the file
         return parse_with_arrow(content, self.table, self.schema())
 
+    def _check_file(self, block: Block) -> None:
+        """See that a file has the right header before any block of it is read: others would have wrong names.
+
+        Raises:
+            RecordError: it has not.
+        """
+        if not self.table.header or self.table.names is not None:
+            return
+        if block.path not in self._bad_headers:
+            file = self._listed()[block.path]
+            try:
+                self._check_header(self._sample(file, most=0)[0], block)
+                self._bad_headers[block.path] = None
+            except RecordError as error:
+                self._bad_headers[block.path] = error
+        problem = self._bad_headers[block.path]
+        if problem is not None:
+            raise RecordError(str(problem))
+
     def _find_schema(self) -> CsvSchema:
         header: list[str] = []
         rows: list[list[str]] = []
+        problem: RecordError | None = None
         for file in self.versions():
             if file.size != 0 and not rows:
-                found, rows = self._sample(file)
-                header = header or found
+                try:
+                    found, rows = self._sample(file)
+                    header = header or found
+                except RecordError as error:
+                    if not self._is_lenient:
+                        raise
+                    problem = problem or error
+        if problem is not None and not header:
+            raise problem
         return find_schema(header, rows, self.table)
 
-    def _sample(self, file: FileVersion) -> tuple[list[str], list[list[str]]]:
+    def _sample(self, file: FileVersion, most: int = _SAMPLE_RECORDS) -> tuple[list[str], list[list[str]]]:
         """The names of the columns, and the first records of a file."""
-        with closing(self._table_segments(Block(file.path, 0, file.size if self._can_cut(file) else None))) as segments:
-            written = (found for found in segments if found[0].content.strip(b"\r\n"))
-            segment, encoding = next(written, (Segment(0, b""), self._encoding()))
+        block = Block(file.path, 0, file.size if self._can_cut(file) else None)
+        content, encoding = b"", self._encoding()
+
+        def too_long(offset: int, beginning: bytes) -> None:
+            # A header that is too long is no header; but another record can be left out.
+            if not content and (self.table.header or not self._is_lenient):
+                self._refuse_too_long(block)(offset, beginning)
+
+        with closing(self._segments(block, too_long)) as segments:
+            for segment, found in segments:
+                encoding = found
+                if content or segment.content.strip(b"\r\n"):
+                    content += segment.content
+                if content and len(content) + self._max_record_bytes >= self._piece_bytes:
+                    break
+        segment = Segment(0, content)
         header, behind = self._split_header(segment, encoding, file.path) if self.table.header else ([], segment)
         lines = split_lines(behind.content.decode(encoding.name, "replace"))
         records = (row for row in self.table.records(lines, self._max_record_bytes) if row)
-        rows = list(islice(records, _SAMPLE_RECORDS))
+        rows = list(islice(records, most))
         return header or numbered_names(len(rows[0]) if rows else 0), rows
+
+
+def _pass_over(offset: int, beginning: bytes) -> None:
+    """Leave a record out; whoever reads it reports it."""
 
 
 def _count_newlines(content: bytes) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra, is_installed, missing_extra
 from headrace.sources.chunks import RecordChunk
 from headrace.sources.source import Chunk
@@ -135,16 +136,26 @@ class SQLite:
             return _names(connection.execute(query, parameters))
 
     def ask(self, query: str, parameters: Parameters = ()) -> Answer:
-        with closing(self._connect()) as connection:
+        with self._reporting_damage(), closing(self._connect()) as connection:
             cursor = connection.execute(query, parameters)
             return Answer(_names(cursor), cursor.fetchall())
 
     def stream(self, query: str, parameters: Parameters = ()) -> Iterator[Chunk]:
-        with closing(self._connect()) as connection:
+        with self._reporting_damage(), closing(self._connect()) as connection:
             cursor = connection.execute(query, parameters)
             names = different_names(_names(cursor))
             while records := cursor.fetchmany(_SQLITE_CHUNK_ROWS):
                 yield RecordChunk(records, names)
+
+    @contextmanager
+    def _reporting_damage(self) -> Iterator[None]:
+        """SQLite's errors about the content of the file as ours, which name it; others, about the query, pass."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if not _DAMAGE.search(str(error)):
+                raise
+            raise RecordError(f"{self.location} is damaged, or no SQLite database: {error}.") from error
 
     def _connect(self) -> sqlite3.Connection:
         # The consumer of a stream may go on in another thread than it began in, though never in two at a time.
@@ -155,6 +166,10 @@ class SQLite:
 def _names(cursor: sqlite3.Cursor) -> list[str]:
     return [column[0] for column in cursor.description or ()]
 
+
+_DAMAGE = re.compile(
+    "malformed database|image is malformed|not a database|decode to UTF-8|disk I/O|unsupported file format|too big"
+)
 
 _POSTGRES_CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 << 20

@@ -6,6 +6,7 @@ import glob
 import io
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -32,6 +33,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::.+)?://")
 _HTTP = ("http://", "https://")
 _MOST_NAMED = 10
 _BUFFER_BYTES = 1 << 16
+_HIDDEN = (".", "_")
 
 
 def is_local(path: str) -> bool:
@@ -42,13 +44,14 @@ def list_files(paths: Paths, options: FileOptions | None = None) -> list[FileVer
     """The files that paths, globs and directories match, each as it is now.
 
     Paths keep the order in which they are given; the files of a glob or directory come in natural order ("part-2"
-    before "part-10"), without hidden ones.
+    before "part-10"). Of a directory, names that begin with "." or "_" are left out, as pyarrow does it.
 
     Args:
         paths: one or many, local or URLs.
 
     Raises:
         FileNotFoundError: some paths match no file; names all of them.
+        OSError: a path is a pipe, a socket or a device.
         ValueError: a file is given twice, or nothing is given at all.
         MissingExtraError: a path is a URL, and fsspec, or what it needs for this kind of URL, is not installed.
         RetriesExhaustedError: a store failed again and again.
@@ -85,14 +88,26 @@ def open_range(
         raw = _open_remote(listed, stop, options or FileOptions())
         raw.seek(start)
         return io.BufferedReader(raw, _BUFFER_BYTES)
-    opened = open(_local(listed.path), "rb")  # noqa: SIM115 (the caller closes it)
+    opened = open(_local(listed.path), "rb", opener=_open_at_once)  # noqa: SIM115 (the caller closes it)
     try:
-        check_version(listed, version_of(listed.path, os.fstat(opened.fileno())))
+        check_version(listed, _version_of_open(listed.path, opened))
         opened.seek(start)
     except BaseException:
         opened.close()
         raise
     return opened
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A descriptor, without waiting for the other end, should it be a pipe by now."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _version_of_open(path: str, opened: io.BufferedReader) -> FileVersion:
+    status = os.fstat(opened.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise ChangedFileError(f"{path} is not a regular file any more. List the files again, and start over.")
+    return version_of(path, status)
 
 
 def open_stream(
@@ -207,7 +222,9 @@ def _refuse_missing(paths: list[str]) -> None:
     named = ", ".join(map(repr, paths[:_MOST_NAMED])) + (", …" if len(paths) > _MOST_NAMED else "")
     noun = "1 path matches" if len(paths) == 1 else f"{len(paths)} paths match"
     may_be_folder = any(not is_local(path) or os.path.isdir(_local(path)) for path in paths)
-    why = "A directory must have files that are not hidden" if may_be_folder else "There is no such file or directory"
+    why = "There is no such file or directory"
+    if may_be_folder:
+        why = "A directory must have files that are not hidden: names that begin with '.' or '_' are left out"
     raise FileNotFoundError(f"{noun} no file: {named}. {why}.")
 
 
@@ -224,16 +241,60 @@ _DIGITS = re.compile(r"([0-9]+)")
 def expand_local(path: str) -> list[FileVersion]:
     """The files that a path, a glob or a directory matches, in natural order.
 
-    A directory matches all files below it, except for hidden ones. So does a glob, where `**` matches any depth; but
-    directories that it matches are left out.
+    A directory matches all files below it, except for hidden ones. A glob matches what it does in a shell, where `**`
+    matches any depth; but directories, pipes and the like that it matches are left out.
+
+    Raises:
+        OSError: the path is a pipe, a socket or a device.
     """
     if os.path.isdir(path):
         found: Iterable[str] = _files_below(path)
     elif os.path.exists(path):
-        found = [path]
+        found = [_regular_file(path)]
     else:
         found = (match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
-    return [stat_local(file) for file in sorted(found, key=natural_key)]
+    return [_listed(file) for file in sorted(found, key=natural_key)]
+
+
+def _regular_file(path: str) -> str:
+    """The path of a file that can be read more than once.
+
+    Raises:
+        OSError: it is none.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode):
+        # "/dev/stdin" is another file in each process; behind it may be one that has a name.
+        return os.path.realpath(path) if path.startswith(("/dev/", "/proc/")) else path
+    kind = next((name for is_kind, name in _SPECIAL_KINDS.items() if is_kind(mode)), "a special file")
+    raise OSError(
+        f"{path!r} is {kind}, which can be read only once and in one process, but a stream is read in parts, by all "
+        "workers, and again in the next epoch. Write it to a file; or, for one epoch, let the loader's process read "
+        f'it: Stream.from_iterable(lambda: open({path!r}), shard="dispatch").'
+    )
+
+
+_SPECIAL_KINDS = {
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a block device",
+}
+
+
+def _listed(path: str) -> FileVersion:
+    """The file as it is now; one whose size only reading tells, as in /proc, has neither size nor version."""
+    file = stat_local(path)
+    return FileVersion(path, None, None) if file.size == 0 and _has_content(path) else file
+
+
+def _has_content(path: str) -> bool:
+    """Whether a file whose size is said to be 0 has content all the same."""
+    try:
+        with open(path, "rb") as opened:
+            return bool(opened.read(1))
+    except OSError:
+        return False  # whoever reads it will see
 
 
 def stat_local(path: str) -> FileVersion:
@@ -255,8 +316,8 @@ def natural_key(path: str) -> Any:
 
 
 def is_hidden(relative_path: str) -> bool:
-    """Whether the file, or a folder that contains it, has a name that begins with a dot."""
-    return any(part.startswith(".") for part in relative_path.split("/"))
+    """Whether the file, or a folder that contains it, has a name that begins with a dot or an underscore."""
+    return any(part.startswith(_HIDDEN) for part in relative_path.split("/"))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -266,8 +327,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _files_below(folder: str) -> Iterator[str]:
     for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(place, name)]
-        paths = (os.path.join(place, name) for name in names if not name.startswith("."))
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN) and not _leads_back(place, name)]
+        paths = (os.path.join(place, name) for name in names if not name.startswith(_HIDDEN))
         # A broken link stays, to be reported; a pipe would block for ever.
         yield from (path for path in paths if os.path.isfile(path) or os.path.islink(path))
 

@@ -25,6 +25,9 @@ class FileOptions:
         block_bytes: approximate size of a block; by default, 2 MiB of a local text file and 8 MiB of anything else.
         max_record_bytes: a larger record is a bad one; by default, 64 MiB of text and 1 GiB for a sample of an archive.
         stretch_bytes: how much decompressed content of a file that cannot be split goes to one worker at a time.
+        hive_partitioning: whether folders named `key=value` give columns, of CSV, JSON lines, Parquet and Arrow files.
+            None for folders below a directory that was given, or matched by a glob; True for all folders of all
+            paths; False for none. Values are integers of 32 bits, or else text; a file's own column takes precedence.
         storage_options: for fsspec: credentials, endpoints, headers.
         retries: how often to retry when a store fails.
         cache: where to keep what is read from stores: a `Cache`, or its folder. None uses the folder in the environment
@@ -46,6 +49,7 @@ class FileOptions:
     block_bytes: int | None = None
     max_record_bytes: int | None = None
     stretch_bytes: int = 4 << 20
+    hive_partitioning: bool | None = None
     storage_options: Mapping[str, Any] | None = None
     retries: Retries = field(default_factory=Retries)
     cache: CacheLike = None
@@ -70,6 +74,7 @@ class TableArguments(TypedDict, total=False):
     """Options of `FileOptions` that readers of Parquet and Arrow files also take as arguments."""
 
     block_bytes: int | None
+    hive_partitioning: bool | None
     storage_options: Mapping[str, Any] | None
     retries: Retries | None
     cache: CacheLike

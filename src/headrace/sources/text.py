@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, final
@@ -222,10 +222,11 @@ class JsonLinesSource(LineSource):
     format = "jsonl"
 
     def _read(self, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
+        extra = self._path_columns.values(block.path)
         for lines in self._lines(block, on_bad):
             values = self._parse(lines, block, on_bad)
             if all(type(value) is dict for value in values):
-                yield RecordChunk(values)
+                yield RecordChunk([_with_more(value, extra) for value in values] if extra else values)
             else:
                 yield ObjectChunk(values, "value")
 
@@ -257,3 +258,8 @@ class JsonLinesSource(LineSource):
         """Where a line begins, and its bytes."""
         every = raw_lines(lines.segment, lines.encoding)
         return next(found for n, found in enumerate(every, lines.first_number) if n == number)
+
+
+def _with_more(value: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A dict with more keys, behind its own."""
+    return {**value, **{name: more[name] for name in more if name not in value}}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 from headrace.base.errors import ChangedFileError, RecordError
 from headrace.sources.chunks import skip_rows
@@ -18,7 +20,11 @@ from headrace.sources.compression import N_FIRST_BYTES, codec_by_content, codec_
 from headrace.sources.encodings import N_MARK_BYTES, TextEncoding, as_utf8, find_encoding
 from headrace.sources.files import Paths, can_seek, check_unchanged, is_local, list_files, open_range, open_stream
 from headrace.sources.options import FileOptions
+from headrace.sources.path_columns import PathColumns, find_path_columns
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, Stretch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 BEYOND_BYTES = 1 << 16  # read with the last piece of a block, so that its last line is most likely whole
 
@@ -35,6 +41,10 @@ class RecordEnds(Protocol):
 
     def first_after(self, buffer: bytes, place: int) -> int:
         """The end of the record that the byte at `place` belongs to; 0 if it is not in the buffer."""
+        ...
+
+    def after_damage(self, buffer: bytes) -> int:
+        """Where to go on within a record whose end was not found; 0 if that is not in the buffer."""
         ...
 
 
@@ -62,6 +72,9 @@ class LineEnds:
             place = buffer.find(self.newline, place + 1)
         return place + unit if place >= 0 else 0
 
+    def after_damage(self, buffer: bytes) -> int:
+        return self.first_after(buffer, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -78,7 +91,7 @@ class Segment:
     is_rest: bool = False
 
 
-TooLong = Callable[[int, bytes], None]
+TooLong: TypeAlias = Callable[[int, bytes], None]
 """Called with the offset and the beginning of a record that is too long, which is then skipped."""
 
 
@@ -96,6 +109,7 @@ class SegmentReader:
         piece_bytes: how much is read at a time.
         least_size: the stream has this many bytes at least.
         already_read: what was read of the stream from `start` on.
+        is_exact: whether a record is too long wherever reading began; else one whose end was read with it may pass.
     """
 
     def __init__(
@@ -109,8 +123,11 @@ class SegmentReader:
         piece_bytes: int,
         least_size: int | None = None,
         already_read: bytes = b"",
+        *,
+        is_exact: bool = False,
     ) -> None:
         self._stream = stream
+        self._is_exact = is_exact
         self._stop = stop
         self._least_size = least_size
         self._ends = ends
@@ -142,9 +159,10 @@ class SegmentReader:
     def skip_records(self, place: int) -> None:
         """Pass over the records that start before `place`; those behind them follow up to the stop."""
         self._stop, stop = place, self._stop
+        self._too_long, too_long = _pass_over, self._too_long  # who reads them reports them
         for _ in self:
             pass
-        self._stop = stop
+        self._stop, self._too_long = stop, too_long
 
     def skip_mark(self, mark: bytes) -> None:
         """Pass over a byte order mark, if the file begins with it; the record behind it starts in this range."""
@@ -155,7 +173,7 @@ class SegmentReader:
 
     def seek_record(self) -> None:
         """Pass over what is left of a record that starts before the range; at most to the end of the range."""
-        while not (end := self._ends.first_after(self._buffer, 0)):
+        while not (end := self._ends.after_damage(self._buffer)):
             self._drop(len(self._buffer) if self._at_end else len(self._buffer) - self._n_of_half_unit())
             self.is_in_record = not self._at_end
             if self._at_end or self._is_done():
@@ -169,7 +187,8 @@ class SegmentReader:
 
     def __iter__(self) -> Iterator[Segment]:
         while not self._is_done() and (self._buffer or not self._at_end):
-            self._read_on()
+            if not self._is_enough():
+                self._read_on()
             end = self._end_of_segment()
             if end:
                 segment = Segment(self._offset, self._buffer[:end], self._at_end)
@@ -181,18 +200,25 @@ class SegmentReader:
 
     def _end_of_segment(self) -> int:
         """The end of the records that are complete; 0 if none is."""
-        reached = self._offset + len(self._buffer)
-        if self._stop is not None and reached >= self._stop:
-            end = self._ends.first_after(self._buffer, self._stop - self._offset - 1)
+        is_part = self._is_enough()
+        buffer = self._buffer[: self._max_record_bytes + self._ends.unit_bytes] if is_part else self._buffer
+        if self._stop is not None and self._offset + len(buffer) >= self._stop:
+            end = self._ends.first_after(buffer, self._stop - self._offset - 1)
             if end:
                 return end
-        return len(self._buffer) if self._at_end else self._ends.last(self._buffer)
+        return len(buffer) if self._at_end and not is_part else self._ends.last(buffer)
+
+    def _is_enough(self) -> bool:
+        """Whether the buffer has the end of its first record, if that is not too long."""
+        return self._is_exact and len(self._buffer) >= self._max_record_bytes + self._ends.unit_bytes
 
     def _read_on(self) -> None:
         reached = self._offset + len(self._buffer)
         # A long record is read in pieces as long as what is there already: joining them one by one would take ages.
         room = self._max_record_bytes + self._ends.unit_bytes - len(self._buffer)
         n = max(self._piece_bytes, min(len(self._buffer), room))
+        if self._is_exact:
+            n = min(n, max(room, 1))
         if self._stop is not None and reached < self._stop:
             n = min(n, self._stop + BEYOND_BYTES - reached)
         piece = self._stream.read(n)
@@ -210,6 +236,10 @@ class SegmentReader:
 
     def _is_done(self) -> bool:
         return self._stop is not None and self._offset >= self._stop
+
+
+def _pass_over(offset: int, beginning: bytes) -> None:
+    """Nobody need hear of a record that is too long."""
 
 
 def cut_ranges(size: int, block_bytes: int, unit_bytes: int = 1) -> list[tuple[int, int]]:
@@ -239,15 +269,24 @@ class FileSource(ABC):
         self.options = options or FileOptions()
         self._max_record_bytes = self.options.max_record_bytes or _MAX_RECORD_BYTES
         self._files: dict[str, FileVersion] | None = None
+        self._path_columns = PathColumns()
         self._blocks: tuple[Block, ...] | None = None
         self._codecs: dict[str, str | None] = {}
+        self._is_lenient = False
+
+    def lenient(self) -> Self:
+        """The same source, but a file that cannot be split raises only when it is read: it becomes one block."""
+        source = copy.copy(self)
+        source._is_lenient, source._blocks = True, None
+        return source
 
     def versions(self) -> list[FileVersion]:
         return list(self._listed().values())
 
     def blocks(self) -> Sequence[Block]:
         if self._blocks is None:
-            self._blocks = tuple(block for file in self.versions() for block in self._cut(file))
+            cut = self._cut_leniently if self._is_lenient else self._cut
+            self._blocks = tuple(block for file in self.versions() for block in cut(file))
         return self._blocks
 
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
@@ -274,6 +313,7 @@ class FileSource(ABC):
     def _listed(self) -> dict[str, FileVersion]:
         if self._files is None:
             files = list_files(self._paths, self.options)
+            self._path_columns = find_path_columns(self._paths, files, self.options.hive_partitioning)
             self._files = {file.path: file for file in files}
         return self._files
 
@@ -284,14 +324,19 @@ class FileSource(ABC):
         ranges = cut_ranges(file.size or 0, self._block_bytes(file), self._encoding().unit_bytes)
         return [Block(file.path, start, stop, n_bytes=stop - start) for start, stop in ranges]
 
+    def _cut_leniently(self, file: FileVersion) -> list[Block]:
+        try:
+            return self._cut(file)
+        except RecordError:
+            return [Block(file.path, 0, file.size, n_bytes=file.size or 0)]
+
     def _block_bytes(self, file: FileVersion) -> int:
         return self.options.block_bytes or (_LOCAL_BLOCK_BYTES if is_local(file.path) else _STORED_BLOCK_BYTES)
 
     def _can_cut(self, file: FileVersion) -> bool:
-        if self._codec(file) is not None or not self._can_cut_encoding():
+        if file.size is None or self._codec(file) is not None or not self._can_cut_encoding():
             return False
-        is_small = file.size is not None and file.size <= self._block_bytes(file)
-        return is_small or can_seek(file, self.options)
+        return file.size <= self._block_bytes(file) or can_seek(file, self.options)
 
     def _can_cut_encoding(self) -> bool:
         return self._encoding().can_cut
@@ -330,7 +375,8 @@ class FileSource(ABC):
         stream = open_stream(file, options, codec)
         if codec is None:
             _refuse_compressed(stream, block)
-        encoding = encoding.as_marked(stream.peek(N_MARK_BYTES))
+        with _closed_if_broken(stream):
+            encoding = encoding.as_marked(stream.peek(N_MARK_BYTES))
         if self._can_cut_encoding():
             return stream, encoding
         return as_utf8(stream, encoding, options.errors, block.path), find_encoding("utf-8")
@@ -348,6 +394,16 @@ def bad_record(block: Block, line: int, offset: int, raw: bytes, problem: BaseEx
     where = f"{named}, line {line + 1} of these (at byte {offset})"
     error = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
     return BadRecord(where, raw[:_RAW_BYTES], error)
+
+
+@contextmanager
+def _closed_if_broken(stream: BinaryIO) -> Iterator[None]:
+    """Close a stream whose first bytes cannot be read, which nobody else will."""
+    try:
+        yield
+    except BaseException:
+        stream.close()
+        raise
 
 
 def _refuse_compressed(stream: io.BufferedReader, block: Block) -> io.BufferedReader:
@@ -382,6 +438,17 @@ class RecordSource(FileSource):
         super().__init__(paths, options)
         self._cursors = _Cursors()
         self._lengths: dict[str, int] = {}
+        self._broken: dict[str, int] = {}  # the stretch that could not be read: those behind it cannot, either
+
+    def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:
+        try:
+            yield from super().read(block, first_row, on_bad)
+        except Exception:
+            if isinstance(block, Stretch):
+                self._broken[block.path] = block.number
+            raise
+        if isinstance(block, Stretch) and self._broken.get(block.path, -1) <= block.number:
+            self._broken.pop(block.path, None)
 
     def stretch(self, block: Block, number: int) -> Stretch | None:
         """Part `number` of a block that cannot be cut: the records that start in `stretch_bytes` of decoded content.
@@ -395,7 +462,12 @@ class RecordSource(FileSource):
         return Stretch(block.path, number * n_bytes, (number + 1) * n_bytes, number=number)
 
     def ends_in(self, stretch: Block) -> bool:
-        """Whether the content of the file ends in this stretch or before it; known once it was read to its end here."""
+        """Whether the content of the file ends in this stretch or before it; known once it was read to its end here.
+
+        Where it cannot be read any further, it ends, too.
+        """
+        if isinstance(stretch, Stretch) and stretch.number >= self._broken.get(stretch.path, stretch.number + 1):
+            return True
         length = self._lengths.get(stretch.path)
         return length is not None and length <= stretch.stop
 
@@ -466,9 +538,17 @@ class RecordSource(FileSource):
         least_size: int | None = None,
         already_read: bytes = b"",
     ) -> SegmentReader:
-        most = self._max_record_bytes
         return SegmentReader(
-            stream, start, stop, self._ends(encoding), most, too_long, self._piece_bytes, least_size, already_read
+            stream,
+            start,
+            stop,
+            self._ends(encoding),
+            self._max_record_bytes,
+            too_long,
+            self._piece_bytes,
+            least_size,
+            already_read,
+            is_exact=not self._finds_starts(),
         )
 
     def _seek(self, reader: SegmentReader, cursor: _Cursor, stretch: Stretch) -> None:
@@ -476,6 +556,8 @@ class RecordSource(FileSource):
         unit = self._ends(cursor.encoding).unit_bytes
         start = max(stretch.start, cursor.first + unit) if stretch.start > 0 else 0
         if not self._finds_starts():
+            if cursor.is_in_record:
+                reader.seek_record()
             reader.skip_records(start)
         elif cursor.is_in_record or (start > cursor.offset and stretch.start > cursor.reached):
             reader.skip_bytes(start - unit)
@@ -483,9 +565,10 @@ class RecordSource(FileSource):
 
     def _open_cursor(self, stretch: Stretch) -> _Cursor:
         stream, encoding = self._open(Block(stretch.path, 0, None), 0)
-        content = more = stream.read(_LOOK_BYTES)
-        while more and not content.removeprefix(encoding.mark).lstrip(self._blank_before_first):
-            content += (more := stream.read(_LOOK_BYTES))
+        with _closed_if_broken(stream):
+            content = more = stream.read(_LOOK_BYTES)
+            while more and not content.removeprefix(encoding.mark).lstrip(self._blank_before_first):
+                content += (more := stream.read(_LOOK_BYTES))
         behind_mark = content.removeprefix(encoding.mark)
         first = len(content) - len(behind_mark.lstrip(self._blank_before_first))
         return _Cursor(stream, encoding, first, len(content) - len(behind_mark), behind_mark)

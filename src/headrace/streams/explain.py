@@ -36,7 +36,7 @@ def explain(recipe: Recipe, counts: RowCounts, *, workers: int, world: int) -> s
     lines = [
         *_sources(recipe),
         f"steps: {', '.join(type(step).__name__ for step in recipe.steps) or 'none'}",
-        f"epoch: {_epoch(shares, recipe)}; {_mixing(shares, recipe)}; {_rows(shares)}",
+        f"epoch: {_epoch(shares)}; {_mixing(shares, recipe)}; {_rows(shares)}",
     ]
     if recipe.packing is not None:
         lines.append(f"packing: rows of {recipe.packing.length} tokens, over all borders of windows")
@@ -62,9 +62,9 @@ def _readers(source: Any) -> str:
     return "every worker, which leaves out the others' rows" if source.shard == "stride" else "the loader's process"
 
 
-def _epoch(shares: RankWindows, recipe: Recipe) -> str:
+def _epoch(shares: RankWindows) -> str:
     n = shares.windows.n_windows
-    per_window = 1 if recipe.shuffle is None else recipe.shuffle.blocks
+    per_window = shares.windows.per_window
     number = "nobody knows how many windows" if n is None else _number(n, "window")
     return f"{number} of {_number(per_window, 'block')}"
 

@@ -51,7 +51,6 @@ class StreamJob:
     Attributes:
         batched: whether rows are collated to batches.
         cuts_later: whether the loop makes batches, of columns that workers have only read.
-        seed: of the loader, or what its workers' generators are seeded from.
     """
 
     recipe: Recipe

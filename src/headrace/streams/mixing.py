@@ -177,7 +177,7 @@ class PartRows:
         pieces = []
         for i in range(bisect_right(self._ends, start) if start else 0, len(self._ends)):
             first, end = self._ends[i - 1] if i else 0, self._ends[i]
-            if first >= stop and end > first:
+            if first > stop or first == stop < end:
                 break
             pieces.append(MixPiece(number, self._windows[i], max(start, first) - first, min(stop, end) - first))
         return pieces

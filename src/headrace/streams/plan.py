@@ -469,12 +469,12 @@ class StreamPlan(Plan):
 
 def _weakly(plan: StreamPlan) -> Callable[[Sequence[CountRows]], list[Counted]]:
     """Counts rows as long as the plan is there, which has what asks here: a cycle would keep workers alive."""
-    method = weakref.WeakMethod(plan._count_rows)
+    known = weakref.ref(plan)
 
     def count(requests: Sequence[CountRows]) -> list[Counted]:
-        bound = method()
-        if bound is None:
+        plan = known()
+        if plan is None:
             raise UnknownCountError
-        return bound(requests)
+        return plan._count_rows(requests)
 
     return count

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import NamedTuple, TypeAlias
 
+from headrace.base.errors import StateError
 from headrace.streams.windows import Share
 
 FEWEST_PER_RANK = 8  # windows that a rank has for itself; if there are fewer, all ranks read all of them
+_MOST_APART = 10**6  # windows between the ranks whose states are put together
 
 
 class Item(NamedTuple):
@@ -101,7 +103,11 @@ class Deal:
 
 
 def left_over(pool: Pool, deals: Sequence[Deal], reached: Sequence[tuple[int, int]]) -> Pool:
-    """What is left of a pool, when each rank has come to an index of its deal, and to a row of that item."""
+    """What is left of a pool, when each rank has come to an index of its deal, and to a row of that item.
+
+    Raises:
+        StateError: ranks of one training are never that far apart.
+    """
     frontier = 0
     for deal, (index, row) in zip(deals, reached, strict=True):
         try:
@@ -109,6 +115,12 @@ def left_over(pool: Pool, deals: Sequence[Deal], reached: Sequence[tuple[int, in
         except IndexError:  # it has had all of its own
             position = _last_position(deal)
         frontier = max(frontier, position + 1)
+    behind = min(index for index, _ in reached) * len(deals)
+    if frontier - behind > _MOST_APART:
+        raise StateError(
+            f"The states are damaged, or not of one training: one rank has read {frontier:,} windows of the stream's, "
+            f"another has come to number {behind:,} only."
+        )
     left: list[Item] = []
     for deal, (index, row) in zip(deals, reached, strict=True):
         left += _rest_of(deal, index, row, frontier)

@@ -39,7 +39,8 @@ def read_text(
         whole_files: whether rows are files.
         files: how to find, open, split and decode the files; see `FileOptions`.
         options: any option of `FileOptions`, which takes precedence over `files`: `encoding`, `errors`, `compression`,
-            `block_bytes`, `max_record_bytes`, `stretch_bytes`, `storage_options`, `retries`, `cache`.
+            `block_bytes`, `max_record_bytes`, `stretch_bytes`, `hive_partitioning`, `storage_options`, `retries`,
+            `cache`.
 
     Raises:
         ValueError: `words` and `whole_files` exclude each other, or a size is less than 1.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from headrace.base.generators import derive_key
-from headrace.sources.source import Chunk
+from headrace.sources.source import Block, Chunk
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.steps import MapBatches, Step
 from headrace.streams.tokens import Packing
@@ -36,6 +36,17 @@ class PlannedSource(Protocol):
             must_end: whether their number must be known, if there is an end.
         """
         ...
+
+
+def _sized_blocks(source: Any, blocks: Blocks) -> Sequence[Block]:
+    """Blocks that tell how long all are: of a source that has others in each epoch, the first one."""
+    if not isinstance(source, PlannedSource):
+        return source.blocks()  # type: ignore[no-any-return]
+    try:
+        first = blocks[0]
+    except IndexError:
+        return ()
+    return [replace(first, rows=getattr(source, "block_rows", first.rows))]
 
 
 @dataclass(frozen=True)
@@ -82,14 +93,27 @@ class Recipe:
         source, blocks = self.source, None
         if isinstance(source, PlannedSource):
             blocks = source.plan_blocks(seed, epoch, counts, ask, must_end=must_end)
+        is_listed = blocks is None
+        blocks = ListedBlocks(source.blocks()) if blocks is None else blocks
         return WindowPlan(
-            ListedBlocks(source.blocks()) if blocks is None else blocks,
+            blocks,
             self.shuffle,
             own_seed if seed is None else seed,
             epoch,
             self.rounds,
-            in_order=blocks is not None and source.in_order,
+            in_order=not is_listed and source.in_order,
+            per_window=self._per_window(blocks, counts, ask),
         )
+
+    def _per_window(self, blocks: Blocks, counts: RowCounts, ask: Ask) -> int:
+        """How many blocks make a window."""
+        if self.shuffle is None:
+            return 1
+
+        def count_rows(block: Block) -> int:
+            return counts.count([Share(Window(0, 0, (block,), 0))], ask, 0)[0]
+
+        return self.shuffle.blocks_per_window(_sized_blocks(self.source, blocks), count_rows)
 
     def plan(self, seed: int | None, epoch: int) -> EpochWindows:
         """The windows of an epoch, for those who read them by themselves; rows are counted here, if they must be.

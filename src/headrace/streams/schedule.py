@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from headrace.base.errors import StateError, WarnOnce
+from headrace.base.schema import anything, count, each, items, positive, record, refuse, variants, whole
 from headrace.order.schedule import Schedule
 from headrace.streams.audited import ExpectedRows
 from headrace.streams.counts import RowCounts
@@ -15,10 +16,27 @@ from headrace.streams.fetch import StreamJob
 from headrace.streams.plan import StreamPlan
 from headrace.streams.rank_split import Item, Pool, left_over
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
-from headrace.streams.state_signature import check_described, describe
+from headrace.streams.state_signature import check_described, describe, parse_described
+from headrace.streams.windows import Share
 
 _MANY = 0.1  # of the rows of a rank
 _MANY_ROWS = 100
+_PLACE = each(count, count)
+_SHARD = each(count, whole(1, 2**16))  # the deals of all ranks are compared, where their number changes
+_POOL = record({"left": items(each(count, count, positive, count)), "frontier": count})
+_DISPATCHED = record({"row": count}, {"dataset": anything, "iterator": anything})
+
+
+_COURSE = variants(
+    {
+        "discard": record({"described": parse_described, "discard": count}),
+        "place": record(
+            {"described": parse_described, "shard": _SHARD, "place": _PLACE},
+            {"stretch": _PLACE, "pool": _POOL, "iterator": _DISPATCHED},
+        ),
+    },
+    record({"described": parse_described, "shard": _SHARD}),
+)
 
 
 class StreamSchedule(Schedule):
@@ -27,6 +45,8 @@ class StreamSchedule(Schedule):
     Args:
         size: rows in a batch.
     """
+
+    kind = "a stream"
 
     def __init__(self, loading: Loading, size: int) -> None:
         self.loading = loading
@@ -120,18 +140,43 @@ class StreamSchedule(Schedule):
     def _described(self) -> dict[str, Any]:
         return {"seed": self.loading.seed, "skips": self.loading.skips, **describe(self.loading.recipe)}
 
-    def check(self, start: Mapping[str, Any], *, is_edge: bool) -> None:
+    def parse(self, course: Any) -> Any:
+        return _COURSE(course, "course")
+
+    def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
+        start, batches = state["course"], state["batches"]
         check_described(start["described"], self._described(), self._warn_of_files)
-        if is_edge or "discard" in start:
+        if "place" not in start:
+            if batches:
+                refuse("course", "a mapping with place", start)
             return
+        if not batches and (start["place"] != [0, 0] or "pool" in start):
+            refuse("batches", "at least 1 at this place", batches)
         shard = self.loading.shard
         if start["shard"] != [shard.rank, shard.world]:
             raise StateError(
                 f"The state is that of rank {start['shard'][0]} of {start['shard'][1]}, and this is rank {shard.rank} "
                 f"of {shard.world}. Pass the states of all ranks, as a list: then what is left is dealt anew."
             )
-        _check_place(start["place"])
-        _pool_of(start)
+        self._check_places(start, state["epoch"])
+
+    def _check_places(self, start: Mapping[str, Any], epoch: int) -> None:
+        """See that there are such windows and rows, as far as that is known without reading."""
+        shares, pool = self._unread(epoch), _pool_of(start)
+        shard, (index, row) = self.loading.shard, start["place"]
+        try:
+            n_windows = shares.windows.n_windows
+        except UnknownCountError:
+            return
+        if n_windows is not None and pool is not None:
+            whole(0, n_windows)(pool.frontier, "course.pool.frontier")
+            whole(0, n_windows - 1)(max((item.place for item in pool.left), default=0), "a place in course.pool.left")
+        if n_windows is None or shard.world > 1 or pool is not None:
+            return
+        whole(0, n_windows)(index, "course.place[0]")
+        known = self.counts.known(Share(shares.windows.window(index))) if index < n_windows else 0
+        if known is not None and self.loading.tells_rows and self.loading.recipe.packing is None:
+            whole(0, known)(row, "course.place[1]")
 
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         """Found by arithmetic, if the numbers of rows are known."""
@@ -159,8 +204,11 @@ class StreamSchedule(Schedule):
         """
         shard, world = self.loading.shard, len(states)
         courses = [state["course"] for state in states]
+        known = ([0, 1], [shard.rank, shard.world], None)
+        if world == 1 and courses[0].get("shard") not in known:
+            return self._of_other_rank(states[0])
         if world == 1 and courses[0].get("shard") != [0, 1]:
-            return states[0]  # of this rank, as is checked elsewhere
+            return states[0]
         _check_ranks(states)
         courses.sort(key=lambda course: course["shard"])
         for course in courses:
@@ -174,6 +222,66 @@ class StreamSchedule(Schedule):
             "course": self._left_of(courses, states[0]["epoch"]),
         }
 
+    def _of_other_rank(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The state of this rank, of that of another one which had given as many batches, as in lockstep.
+
+        Raises:
+            StateError: the places of the other ranks do not follow from it.
+        """
+        course, shard = state["course"], self.loading.shard
+        check_described(course["described"], self._described(), self._warn_of_files)
+        own = {"described": self._described(), "shard": [shard.rank, shard.world]}
+        if "place" not in course:  # the beginning of an epoch
+            return {**state, "course": own}
+        rank, world = course["shard"]
+        if not 0 <= rank < world or "iterator" in course or self.loading.skips:
+            raise StateError(
+                f"The state is that of rank {rank} of {world}, and those of others do not follow from it, since "
+                f"{'rows may be left out' if self.loading.skips else 'an iterable knows its own place only'}. Pass the "
+                "states of all ranks, as a list."
+            )
+        pool = {"pool": course["pool"]} if "pool" in course else {}
+        given = self._rows_before(course, rank, world, state["epoch"])
+        if shard.even == "allow" and given % self.loading.batch_rows:
+            raise StateError(
+                f"The state is that of rank {rank} of {world}, which has no rows left, and others may have. Pass the "
+                "states of all ranks, as a list."
+            )
+        courses = []
+        for other in range(world):
+            place = course["place"] if other == rank else self._place_after(given, pool, other, world, state["epoch"])
+            courses.append({"described": own["described"], "shard": [other, world], "place": list(place), **pool})
+        if world == shard.world:
+            return {**state, "course": courses[shard.rank]}
+        return {**state, "course": self._left_of(courses, state["epoch"])}
+
+    def _shares_of(self, pool: Mapping[str, Any], rank: int, world: int, epoch: int) -> Iterator[tuple[int, int]]:
+        """The numbers of the shares of a rank and how many rows they have, which are counted if nobody knows."""
+        shard = replace(self.loading.shard, rank=rank, world=world)
+        shares = RankWindows(replace(self.loading, shard=shard), self.counts, epoch, _pool_of(pool))
+        for index, share in enumerate(shares.even(rank)):
+            [n_rows] = shares.count([share])
+            yield index, n_rows
+
+    def _rows_before(self, course: Mapping[str, Any], rank: int, world: int, epoch: int) -> int:
+        """How many rows a rank had given."""
+        at, row = course["place"]
+        given = 0
+        for index, n_rows in self._shares_of(course, rank, world, epoch):
+            if index >= at:
+                break
+            given += n_rows
+        return given + int(row)
+
+    def _place_after(self, rows: int, pool: Mapping[str, Any], rank: int, world: int, epoch: int) -> tuple[int, int]:
+        """Where a rank is that has given so many rows."""
+        index = -1
+        for index, n_rows in self._shares_of(pool, rank, world, epoch):
+            if rows < n_rows:
+                return index, rows
+            rows -= n_rows
+        return index + 1, 0
+
     def _left_of(self, courses: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, Any]:
         """What the courses of all ranks have left."""
         shard, world = self.loading.shard, len(courses)
@@ -181,8 +289,6 @@ class StreamSchedule(Schedule):
         places = [course.get("place", [0, 0]) for course in courses]
         if places == [[0, 0]] * world and "pool" not in courses[0]:
             return left
-        for place in places:
-            _check_place(place)
         loading = replace(self.loading, shard=replace(shard, rank=0, world=world))
         pool = _pool_of(courses[0]) or Pool()
         shares = RankWindows(loading, self.counts, epoch, pool)
@@ -201,14 +307,8 @@ def _pool_of(start: Mapping[str, Any]) -> Pool | None:
     return None if pool is None else Pool(tuple(Item(*item) for item in pool["left"]), pool["frontier"])
 
 
-def _check_place(place: Any) -> None:
-    index, row = place
-    if type(index) is not int or type(row) is not int or min(index, row) < 0:
-        raise StateError(f"The state is damaged: place must be two ints of at least 0, got {place!r}.")
-
-
 def _check_ranks(states: Sequence[Mapping[str, Any]]) -> None:
-    ranks = sorted(state["course"]["shard"] for state in states)
+    ranks = sorted(state["course"].get("shard", []) for state in states)
     if ranks != [[rank, len(states)] for rank in range(len(states))]:
         raise StateError(f"There must be one state of each rank, got those of [rank, number of ranks] {ranks}.")
     if len({state["epoch"] for state in states}) > 1:

@@ -6,15 +6,32 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from headrace.base.errors import StateError
+from headrace.base.errors import InternalError, StateError
+from headrace.base.schema import anything, count, each, either, items, maybe, record, text
 from headrace.base.state import check_equal
 from headrace.sources.files import fingerprint, is_local
+from headrace.sources.source import Block
 from headrace.streams.recipe import PlannedSource, Recipe
 
 Listing: TypeAlias = "list[list[Any]] | int"
 """The files of a stream, each as a `ListedFile`; of many, their number only."""
 
 _MOST_FILES = 100
+
+
+def parse_described(value: Any, path: str) -> Any:
+    """The schema of what `describe` gives; what is only compared may be anything."""
+    return _DESCRIBED(value, path)
+
+
+_FILE = each(text, maybe(count), maybe(text), optional=maybe(text))
+_DESCRIBED = record(
+    {
+        "files": either(lambda files: type(files) is int, count, items(_FILE)),
+        "mix": maybe(each(anything, anything, items(parse_described))),
+    },
+    others=anything,
+)
 
 
 class ListedFile(NamedTuple):
@@ -33,13 +50,27 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     return {
         "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
         "files": [] if parts else _list_files(source),  # those of a mix are told by its parts
-        "shuffle": None if recipe.shuffle is None else [recipe.shuffle.blocks, recipe.shuffle.seed],
+        "shuffle": None if recipe.shuffle is None else _describe_shuffle(recipe),
         "steps": [type(step).__name__ for step in recipe.steps],
         "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
         "rounds": recipe.rounds,
         "packing": None if recipe.packing is None else recipe.packing.length,
         "mix": [source.describe(), source.seed, parts] if parts else None,
     }
+
+
+def _describe_shuffle(recipe: Recipe) -> list[Any]:
+    """What windows are made of. How many blocks hold so many rows follows from the files."""
+    shuffle = recipe.shuffle
+    assert shuffle is not None
+    if shuffle.rows is not None:
+        return [shuffle.rows, shuffle.seed, "rows"]
+    blocks = [] if isinstance(recipe.source, PlannedSource) else recipe.source.blocks()
+    return [shuffle.blocks_per_window(blocks, _count_none), shuffle.seed]
+
+
+def _count_none(block: Block) -> int:
+    raise InternalError("The rows of a window of blocks need not be counted.")
 
 
 def check_described(saved: Mapping[str, Any], own: Mapping[str, Any], warn: Callable[[str], None]) -> None:

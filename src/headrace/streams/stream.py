@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.base.errors import check_count
+from headrace.base.errors import check_count, warn_user
+from headrace.base.optional import loaded
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
 from headrace.order.shard import Shard, resolve_shard
+from headrace.sources.cache import size_in_bytes
 from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Chunk
 from headrace.streams.counts import RowCounts
@@ -25,7 +27,7 @@ from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
 
-_WINDOW_BLOCKS = 8
+_FEWEST_ROWS = 64  # in a window: who asks for fewer means blocks, as windows once were
 
 
 @dataclass
@@ -88,7 +90,8 @@ class Stream(IterableDataset[Any]):
 
         An iterable can only be read from its beginning. So every worker goes through all of it, and leaves out the rows
         of the others without transforming them; or, where that is too much work, the loader's process reads it alone,
-        and sends rows to the workers. With `shuffle(n)`, n times `block_rows` rows at a time are shuffled. To go on in
+        and sends rows to the workers. With `shuffle`, whole blocks of
+        `block_rows` rows are shuffled together. To go on in
         the middle, it is run forward; with "dispatch" it goes there at once, if it has `state_dict` and
         `load_state_dict`.
 
@@ -171,24 +174,49 @@ class Stream(IterableDataset[Any]):
         self._refuse_after_packing("pack")
         return Stream(replace(self.recipe, packing=Packing(length, drop_rest)))
 
-    def shuffle(self, window: int = _WINDOW_BLOCKS, *, seed: int = 0) -> Stream:
+    def shuffle(
+        self,
+        window: int | None = None,
+        *,
+        blocks: int | None = None,
+        seed: int = 0,
+        memory: int | str = "2 GB",
+    ) -> Stream:
         """The rows in random order, another one in every epoch.
 
-        Blocks are taken in random order, and the rows of `window` of them, read at a time, are shuffled together.
+        The blocks of the data are taken in random order, and some of them, read at a time, have their rows shuffled
+        together: a window.
 
         Args:
+            window: how many rows a window has, about: as many blocks as hold them on average, but at least one. Where
+                nobody knows how many rows blocks have, those of one block are counted.
+            blocks: how many blocks a window has. Pass this or `window`; without both, it is 8 blocks, or as many as
+                fit into `memory`.
             seed: used if the loader has none.
+            memory: what a window may take, as a number of bytes or a string like "2 GB"; it is estimated from the
+                sizes of blocks, where these are known. Each worker has one or two windows at a time.
 
         Raises:
-            ValueError: `window` is not positive, or rows were transformed already: shuffle first, it costs less.
+            ValueError: `window` or `blocks` is not positive, or both are given; or rows were transformed already:
+                shuffle first, it costs less. Before the first row is read: a window does not fit into `memory`.
         """
-        check_count("window", window, 1)
+        if window is not None:
+            check_count("window", window, 1)
+            if blocks is not None:
+                raise ValueError(f"Pass window= in rows, or blocks=, not both; got {window} and {blocks}.")
+            if window < _FEWEST_ROWS:
+                warn_user(
+                    f"shuffle({window}) shuffles about {window} rows at a time: a window is a number of rows. For "
+                    f"windows of {window} blocks, pass blocks={window}."
+                )
+        if blocks is not None:
+            check_count("blocks", blocks, 1)
         self._refuse_after_packing("shuffle")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
             )
-        return Stream(replace(self.recipe, shuffle=Shuffle(window, seed)))
+        return Stream(replace(self.recipe, shuffle=Shuffle(blocks, seed, window, size_in_bytes(memory, "memory"))))
 
     def repeat(self, times: int | None = None) -> Stream:
         """The data so many times, as one epoch; each time in another order, if shuffled; a mix comes as it is.
@@ -253,6 +281,8 @@ class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
         found = resolve_shard("auto", "allow") or Shard()
+        if found.world > 1:
+            _refuse_second_dealer()
         worker = get_worker_info()
         lane, lanes = (0, 1) if worker is None else (worker.id, worker.num_workers)
         shard = Shard(found.rank + found.world * lane, found.world * lanes, "allow")
@@ -331,14 +361,33 @@ class Stream(IterableDataset[Any]):
     def __repr__(self) -> str:
         recipe = self.recipe
         steps = "".join(f".{_NAMES[type(step)]}(...)" for step in recipe.steps)
-        shuffled = "" if recipe.shuffle is None else f".shuffle({recipe.shuffle.blocks})"
+        shuffled = "" if recipe.shuffle is None else f".shuffle({_shown(recipe.shuffle)})"
         return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
 
 
 _NAMES: dict[type, str] = {Map: "map", Filter: "filter", FlatMap: "flat_map", MapBatches: "map_batches"}
 
 
+def _shown(shuffle: Shuffle) -> str:
+    return str(shuffle.rows or "") if shuffle.blocks is None else f"blocks={shuffle.blocks}"
+
+
 def _checked(fn: Any) -> Any:
     if not callable(fn):
         raise TypeError(f"A function must be given, got {fn!r}.")
     return fn
+
+
+def _refuse_second_dealer() -> None:
+    """See that nobody else deals out the rows of a stream.
+
+    Raises:
+        RuntimeError: Accelerate is at work, and gives each process a part of what it finds in the loaders it prepares.
+    """
+    accelerate = loaded("accelerate.state")
+    if accelerate is not None and accelerate.PartialState._shared_state:
+        raise RuntimeError(
+            "Every process would get a part of its part: a stream is dealt out to processes already, and Accelerate "
+            "(or the Hugging Face Trainer) does that again. Load the stream with headrace.DataLoader, and prepare that "
+            "with headrace.integrations.accelerate.prepare, or pass it to a LoaderTrainerMixin."
+        )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.base.errors import RecordError, check_count
+from headrace.base.own_states import knows_state, load_state, state_of
 from headrace.sources.chunks import ObjectChunk, skip_rows
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 from headrace.streams.windows import Blocks, ListedBlocks, Share
@@ -117,7 +117,7 @@ class IterableSource:
     ) -> None:
         self._rows = rows
         self.shard = shard
-        self._block_rows = block_rows
+        self.block_rows = block_rows
         # What other iterables say of their length is a promise at best.
         self._n_rows: int | None = len(rows) if isinstance(rows, Sequence) else None
         self._cursor = Cursor(self)
@@ -129,14 +129,14 @@ class IterableSource:
 
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
         if self._n_rows is None and not must_end:
-            return _OpenBlocks(self._block_rows)
+            return _OpenBlocks(self.block_rows)
         return ListedBlocks(self.blocks())
 
     def blocks(self) -> Sequence[Block]:
         """All blocks; goes through the iterable once, if it does not tell its length."""
         if self._n_rows is None:
             self._n_rows = sum(1 for _ in self.iterate())
-        n, size = self._n_rows, self._block_rows
+        n, size = self._n_rows, self.block_rows
         return [_block(start, min(start + size, n), is_known=True) for start in range(0, n, size)]
 
     def versions(self) -> list[FileVersion]:
@@ -187,21 +187,21 @@ class Cursor:
 
     def state(self) -> dict[str, Any] | None:
         """The place, and what the iterable and its iterator tell of themselves there; None if they tell nothing."""
-        known = {name: stream for name, stream in self._streams().items() if _knows_state(stream)}
+        known = {name: stream for name, stream in self._streams().items() if knows_state(stream)}
         if not known:
             return None
-        return {"row": self._place, **{name: deepcopy(stream.state_dict()) for name, stream in known.items()}}
+        return {"row": self._place, **{name: state_of(stream) for name, stream in known.items()}}
 
     def go_to(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self._dataset = self._source.iterate()
         if "dataset" in state:
-            _load(self._dataset, state["dataset"])
+            load_state(self._dataset, state["dataset"])
         self._rows = iter(self._dataset)
         if "iterator" in state:
-            _load(self._rows, state["iterator"])
-        elif self._rows is self._dataset:
-            _load(self._rows, state["dataset"])  # which `__iter__` may have reset
+            load_state(self._rows, state["iterator"])
+        elif self._rows is self._dataset and "dataset" in state:
+            load_state(self._rows, state["dataset"])  # which `__iter__` may have reset
         self._place = state["row"]
 
     def _streams(self) -> dict[str, Any]:
@@ -259,13 +259,3 @@ class _OpenBlocks:
 
 def _block(start: int, stop: int, *, is_known: bool) -> Block:
     return Block(f"rows {start} to {stop - 1} of an iterable", start, stop, stop - start if is_known else None)
-
-
-def _knows_state(stream: Any) -> bool:
-    return callable(getattr(stream, "state_dict", None)) and callable(getattr(stream, "load_state_dict", None))
-
-
-def _load(stream: Any, state: Any) -> None:
-    if not _knows_state(stream):
-        raise TypeError(f"The state was taken of an iterable with `load_state_dict`; {type(stream).__name__} has none.")
-    stream.load_state_dict(deepcopy(state))

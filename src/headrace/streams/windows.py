@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
 from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
 from headrace.order.permutation import Permutation
+from headrace.sources.compression import is_compressed
 from headrace.sources.source import Block
 
 _MOST_NAMED = 3  # blocks
@@ -82,17 +84,76 @@ def _cut(limit: Limit, windows: Iterator[tuple[int, Cuts]], count_rows: Counting
             return
 
 
+DEFAULT_BLOCKS = 8
+_EXPANSION = 4  # of what is compressed
+
+
 @dataclass(frozen=True)
 class Shuffle:
-    """How a stream is mixed.
+    """How a stream is mixed: how much of it, from places far from each other in the data, is shuffled together.
 
     Attributes:
-        blocks: how many blocks, far from each other in the data, have their rows shuffled together.
+        rows: about how many rows; at least those of one block.
+        blocks: or how many blocks. Without both, it is 8 of them, or as many as fit into the memory.
         seed: used if the loader has none.
+        most_bytes: that the rows of a window may take, as estimated by the sizes of their blocks, where they are known.
     """
 
-    blocks: int
+    blocks: int | None = None
     seed: int = 0
+    rows: int | None = None
+    most_bytes: int = 2_000_000_000
+
+    def blocks_per_window(self, blocks: Sequence[Block], count_rows: Callable[[Block], int]) -> int:
+        """How many blocks make a window.
+
+        Guarantees: a function of the blocks, so that all ranks, epochs and resumed runs find the same.
+
+        Args:
+            blocks: of the source; the first ones, if nobody knows how many there are.
+            count_rows: is called if no block tells how many rows it has, for as many as it takes to find one that has.
+
+        Raises:
+            ValueError: a window would take too much memory.
+        """
+        n = self.blocks or DEFAULT_BLOCKS
+        if self.rows is not None:
+            n = max(1, math.ceil(self.rows / max(_rows_per_block(blocks, count_rows), 1)))
+        sizes = [block.n_bytes * (_EXPANSION if is_compressed(block.path) else 1) for block in blocks]
+        if not sizes or n <= 0:
+            return n
+        per_block = sum(sizes) / len(sizes)
+        if self.rows is None and self.blocks is None and per_block:
+            n = max(1, min(n, int(self.most_bytes / per_block)))
+        if (n_bytes := min(n, len(sizes)) * per_block) > self.most_bytes:
+            self._refuse(n, n_bytes, per_block)
+        return n
+
+    def _refuse(self, n_blocks: int, n_bytes: float, per_block: float) -> NoReturn:
+        what = f"{self.rows:,} rows" if self.rows is not None else f"{n_blocks:,} blocks"
+        fit = int(self.most_bytes / per_block)
+        if not fit:
+            cure = "Split the files into smaller ones or decompress them"
+        elif self.rows is not None:
+            cure = f"Pass a window of at most {max(1, int(self.rows * self.most_bytes / n_bytes)):,} rows"
+        else:
+            cure = f"Pass at most blocks={fit}"
+        raise ValueError(
+            f"A window of {what} must fit into memory={self.most_bytes:,} bytes, but would take about "
+            f"{int(n_bytes):,}. {cure}; or pass a larger memory=, of which each worker needs about twice."
+        )
+
+
+def _rows_per_block(blocks: Sequence[Block], count_rows: Callable[[Block], int]) -> float:
+    """How many rows a block has on average, from what blocks tell, or from one that is counted."""
+    told = [block.rows for block in blocks if block.rows is not None]
+    if told:
+        return sum(told) / len(told)
+    for block in blocks if len(blocks) > 1 else ():
+        n_rows = count_rows(block)
+        if n_rows:
+            return n_rows * (sum(each.n_bytes for each in blocks) / len(blocks) / block.n_bytes if block.n_bytes else 1)
+    return 1.0
 
 
 class Window(NamedTuple):
@@ -178,6 +239,7 @@ class WindowPlan:
     Args:
         rounds: how often the data is gone through; None for ever.
         in_order: whether blocks are taken in their natural order, because they can be read only so.
+        per_window: how many blocks make a window.
     """
 
     def __init__(
@@ -189,16 +251,17 @@ class WindowPlan:
         rounds: int | None = 1,
         *,
         in_order: bool = False,
+        per_window: int = 1,
     ) -> None:
         self._blocks = blocks
         self._shuffle = shuffle
         self._seed = seed
         self._epoch = epoch
         self._in_order = in_order or shuffle is None or blocks.n_blocks is None
-        self._per_window = 1 if shuffle is None else shuffle.blocks
+        self.per_window = per_window
         self._rounds = rounds
         self._order: tuple[int, Indices] = (-1, np.empty(0, np.int64))  # of all blocks, in the round asked for last
-        self.per_round = None if blocks.n_blocks is None else -(-blocks.n_blocks // self._per_window)
+        self.per_round = None if blocks.n_blocks is None else -(-blocks.n_blocks // self.per_window)
 
     @property
     def n_windows(self) -> int | None:
@@ -224,13 +287,13 @@ class WindowPlan:
         if self.n_windows is not None and number >= self.n_windows:
             raise IndexError(f"window {number}")
         turn, place = (0, number) if self.per_round is None else divmod(number, self.per_round)
-        blocks = tuple(self._blocks[i] for i in self._places(turn, place * self._per_window))
+        blocks = tuple(self._blocks[i] for i in self._places(turn, place * self.per_window))
         key = derive_key(self._seed, self._epoch, f"window {number}")
         return Window(self._epoch, number, blocks, key, self._shuffle is not None)
 
     def _places(self, turn: int, first: int) -> list[int]:
         """The numbers of the blocks of a window."""
-        n, end = self._blocks.n_blocks, first + self._per_window
+        n, end = self._blocks.n_blocks, first + self.per_window
         if self._in_order or n is None:
             return list(range(first, end if n is None else min(end, n)))
         if self._order[0] != turn:
@@ -262,6 +325,11 @@ class EpochWindows:
             return None
         self._found.extend(self._left)
         return len(self._found)
+
+    @property
+    def per_window(self) -> int:
+        """How many blocks make a window."""
+        return self._plan.per_window
 
     @property
     def most_empty(self) -> int | None:

@@ -74,7 +74,9 @@ class LoaderChannel:
         self._socket = sock
         self._cutter = _Cutter(ring)
         self._unsent: deque[memoryview] = deque()
-        _open_channels.add(self)
+        for key in [key for key, channel in _open_channels.items() if channel() is None]:
+            del _open_channels[key]
+        _open_channels[id(self)] = weakref.ref(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -132,6 +134,7 @@ class LoaderChannel:
                 return found
 
     def close(self) -> None:
+        _open_channels.pop(id(self), None)
         self._socket.close()
 
 
@@ -176,14 +179,14 @@ class _Cutter:
         return found
 
 
-_open_channels: weakref.WeakSet[LoaderChannel] = weakref.WeakSet()
+_open_channels: dict[int, weakref.ref[LoaderChannel]] = {}  # no WeakSet: its callbacks may be interrupted
 
 
 def close_inherited_channels() -> None:
     """In a forked child: let go of all channels that belong to the parent."""
-    for channel in list(_open_channels):
-        channel.close()
-    _open_channels.clear()
+    for channel in [channel() for channel in _open_channels.values()]:
+        if channel is not None:
+            channel.close()
 
 
 os.register_at_fork(after_in_child=close_inherited_channels)

@@ -10,7 +10,7 @@ import marshal
 import pickle
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, final
@@ -227,7 +227,7 @@ def encode(number: int, kind: int, value: Any, arena: WorkerArena) -> list[Buffe
     except Exception:  # noqa: BLE001 (lambdas, local classes, things from a script)
         _take_back(refs, arena)
         try:
-            stream = _cloudpickle(value, share)
+            stream = cloudpickle_parts(value, share)
         except Exception:
             _take_back(refs, arena)
             raise
@@ -290,11 +290,21 @@ def pickle_parts(value: Any, share: Callable[[pickle.PickleBuffer], Any]) -> lis
     return parts
 
 
-def _cloudpickle(value: Any, share: Callable[[pickle.PickleBuffer], bool]) -> list[Buffer]:
+def cloudpickle_parts(
+    value: Any, share: Callable[[pickle.PickleBuffer], bool], reducers: Mapping[type, Any] | None = None
+) -> list[Buffer]:
+    """The same, where only cloudpickle knows how.
+
+    Args:
+        reducers: how some types are pickled, instead of as usual.
+    """
     import cloudpickle
 
+    pickler = cloudpickle.CloudPickler
+    if reducers:  # its table is an attribute of the class, which an instance's would not override
+        pickler = type("Pickler", (pickler,), {"dispatch_table": {**pickler.dispatch_table, **reducers}})
     file = _Parts()
-    cloudpickle.CloudPickler(file, 5, buffer_callback=share).dump(value)
+    pickler(file, 5, buffer_callback=share).dump(value)
     return file.parts()
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import sys
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -22,6 +23,7 @@ import numpy as np
 
 from headrace.base.errors import warn_user
 from headrace.frameworks.framework import Array, empty_aligned
+from headrace.frameworks.page_locks import announce, locked_ranges
 
 if TYPE_CHECKING:
     import mmap
@@ -186,7 +188,8 @@ class RingReader:
         return message
 
 
-_FREE, _HELD, _SENT = range(3)
+_HELD, _FREE, _SENT = range(3)
+_MARK_FREE = struct.Struct("?").pack_into  # writes 1, which is `_FREE`, for any object
 _BOARD_BYTES = 64
 _TAKEN_BYTES = 64  # a cache line of its own: the loader writes it while the worker writes to the board
 _RING_BYTES = 2**19
@@ -275,7 +278,7 @@ class WorkerArena:
         self._states[block] = _HELD
         offset = self._blocks[block][1]
         view = np.frombuffer(self._memory, np.uint8, n_bytes, offset)
-        self._views[block] = weakref.ref(view, partial(_forget, self._states, block))
+        self._views[block] = weakref.ref(view)
         self._by_address[self._address + offset] = block
         return view
 
@@ -308,8 +311,7 @@ class WorkerArena:
 
     def take_back(self, ref: BlockRef) -> None:
         """The reference was not sent after all."""
-        view = self._views[ref.block]()
-        self._states[ref.block] = _FREE if view is None else _HELD
+        self._states[ref.block] = _HELD
 
     def _find(self, n_bytes: int) -> int | None:
         block = self._find_free(n_bytes)
@@ -325,8 +327,8 @@ class WorkerArena:
         return self._free.pop(i)[1]
 
     def _collect(self) -> None:
-        """Find the blocks that neither side sees any more."""
-        for block in [b for b, view in self._views.items() if self._states[b] == _FREE and view() is None]:
+        """Find the blocks that neither side sees any more; some were made, and never sent."""
+        for block in [b for b, view in self._views.items() if self._states[b] != _SENT and view() is None]:
             size, offset = self._blocks[block]
             del self._views[block]
             del self._by_address[self._address + offset]
@@ -360,11 +362,6 @@ def _address(array: Array) -> int:
     return address
 
 
-def _forget(states: memoryview, block: int, view: Any) -> None:
-    if states[block] == _HELD:  # made, and never sent
-        states[block] = _FREE
-
-
 class LoaderArena:
     """The loader's side: views of what the worker has sent.
 
@@ -377,31 +374,49 @@ class LoaderArena:
 
     def __init__(self, fd: int, size: int, most_leased: int) -> None:
         self._memory = map_segment(fd, size)
+        announce(self._memory)
         layout = _Layout(self._memory)
         self.board = layout.board()
         self.ring = RingReader(layout.ring(), layout.taken())
         self._states = layout.states()
         self._most_leased = most_leased
         self.leased_bytes = 0
-        self._leases: dict[int, tuple[weakref.ref[Array], int]] = {}
+        self._leases: dict[int, tuple[weakref.ref[Array], int]] = {}  # those that have ended, until the next begins
         self._size = size
+        _arenas[:] = [arena for arena in _arenas if arena() is not None]
+        _arenas.append(weakref.ref(self))
 
     def lease(self, ref: BlockRef) -> Array:
         """The bytes of a block, which the worker leaves alone as long as any view of them lives."""
         view = np.frombuffer(self._memory, np.uint8, ref.n_bytes, ref.offset)
         self.leased_bytes += ref.n_bytes
-        leased = sum([n_bytes for _, n_bytes in list(self._leases.values())])  # another thread may end one
+        self._drop_ended()
+        leased = sum([n_bytes for _, n_bytes in self._leases.values()])
         if leased + ref.n_bytes > self._most_leased or len(self._leases) >= _MAX_LEASES:
             copied = empty_aligned(view.shape, view.dtype)
             copied[:] = view
             self._states[ref.block] = _FREE
             return copied
-        end = partial(_end_lease, os.getpid(), self._states, self._leases, ref.block)
+        # Functions in C alone, which are called in any thread: an interrupt that is raised in one in Python is lost.
+        end = partial(_MARK_FREE, self._states, ref.block)
         self._leases[ref.block] = weakref.ref(view, end), ref.n_bytes
         return view
 
+    def _drop_ended(self) -> None:
+        for block in [block for block, (lease, _) in self._leases.items() if lease() is None]:
+            del self._leases[block]
+
+    def leased(self) -> list[Array]:
+        """What somebody sees of the blocks."""
+        return [view for lease, _ in list(self._leases.values()) if (view := lease()) is not None]
+
+    def disown(self) -> None:
+        """Let no lease end in a forked child, which may drop what its parent still sees."""
+        self._leases.clear()
+
     def retire(self) -> None:
         """The worker is gone: give back all memory but what is leased, which lives as long as its views."""
+        self._drop_ended()
         if not self._leases:
             return
         import mmap
@@ -419,25 +434,27 @@ class LoaderArena:
 
     def _kept_ranges(self) -> list[tuple[int, int]]:
         base = _address(np.frombuffer(self._memory, np.uint8))
-        ranges = []
-        for lease, n_bytes in list(self._leases.values()):
-            view = lease()
-            if view is not None:
-                start = _address(view) - base
-                ranges.append((start, start + n_bytes))
-        return ranges
+        starts = [(_address(view) - base, view.nbytes) for view in self.leased()]
+        return [(start, start + n_bytes) for start, n_bytes in starts] + locked_ranges(self._memory, base)
 
 
-def _end_lease(
-    owner: int,
-    states: memoryview,
-    leases: dict[int, Any],
-    block: int,
-    view: Any,
-    getpid: Callable[[], int] = os.getpid,  # here, for a batch may outlive this module when Python ends
-    free: int = _FREE,
-) -> None:
-    if getpid() != owner:
-        return  # a forked child may drop what its parent still holds
-    del leases[block]
-    states[block] = free
+_arenas: list[weakref.ref[LoaderArena]] = []
+_seen_at_fork: list[Array] = []  # or garbage that is collected in the child, before it disowns all, would end leases
+
+
+def _see_all() -> None:
+    _seen_at_fork.extend(view for arena in _known_arenas() for view in arena.leased())
+
+
+def _disown_all() -> None:
+    for arena in _known_arenas():
+        arena.disown()
+    _arenas.clear()
+    _seen_at_fork.clear()
+
+
+def _known_arenas() -> list[LoaderArena]:
+    return [arena for ref in list(_arenas) if (arena := ref()) is not None]
+
+
+os.register_at_fork(before=_see_all, after_in_parent=_seen_at_fork.clear, after_in_child=_disown_all)

@@ -1,0 +1,120 @@
+"""Accelerate: its flags, device placement and checkpoints, around a loader that deals out its data by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from accelerate.state import GradientState
+from accelerate.utils import send_to_device
+
+from headrace.base.errors import warn_user
+from headrace.loader_base import Loader
+
+_END = object()
+
+
+def prepare(accelerator: Any, loader: Loader, *, device_placement: bool | None = None) -> PreparedLoader:
+    """Make a loader known to an `Accelerator`, instead of `accelerator.prepare(loader)`.
+
+    The loader stays what it is: it gives every process its own part, if it has `shard="auto"` or reads a stream, and
+    keeps its order, its workers and its states. `accelerator.save_state` and `load_state` include it.
+
+    Args:
+        device_placement: move batches to the accelerator's device; None for what the accelerator does with others.
+    """
+    if isinstance(loader, PreparedLoader):
+        return loader
+    if accelerator.num_processes > 1 and getattr(loader, "even", None) in ("pad", "repeat"):
+        warn_user(
+            f"gather_for_metrics() will see some samples twice: those that even={getattr(loader, 'even', '')!r} "
+            'repeats. For evaluation, pass even="drop" or even="allow".'
+        )
+    places = accelerator.device_placement if device_placement is None else device_placement
+    prepared = PreparedLoader(loader, accelerator.num_processes, accelerator.device if places else None)
+    accelerator._dataloaders.append(prepared)
+    return prepared
+
+
+def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
+    """Accelerate's function of this name, which seeks in loaders that `prepare` has returned."""
+    if isinstance(loader, PreparedLoader):
+        loader.skip(num_batches)
+        return loader
+    from accelerate import skip_first_batches as skip_by_reading
+
+    return skip_by_reading(loader, num_batches)
+
+
+class PreparedLoader:
+    """A loader as Accelerate wants it; everything else is asked of the loader itself.
+
+    It reads one batch ahead, to know which one is the last; its state is that of the batch at hand nevertheless.
+
+    Attributes:
+        loader: the one that loads.
+        end_of_dataloader: whether the batch at hand is the last one; gradients are applied then.
+        remainder: 0, as no sample of the last batches is there to fill them up.
+    """
+
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
+    def __init__(self, loader: Loader, num_processes: int, device: Any) -> None:
+        self.loader = loader
+        self.gradient_state = GradientState()
+        self.end_of_dataloader = False
+        self.remainder = 0
+        self._num_processes = num_processes
+        self._device = device
+        self._to_skip = 0
+        self._state: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._to_skip:
+            self.loader.seek(self._to_skip)
+            self._to_skip = 0
+        self.end_of_dataloader = False
+        self.gradient_state._add_dataloader(self)
+        try:
+            batches = iter(self.loader)
+            batch = next(batches, _END)
+            while batch is not _END:
+                self._state = self.loader.state_dict()
+                following = next(batches, _END)
+                self.end_of_dataloader = following is _END
+                yield batch if self._device is None else send_to_device(batch, self._device)
+                batch = following
+            self._state = None
+        finally:
+            self.gradient_state._remove_dataloader(self)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    @property
+    def total_batch_size(self) -> int:
+        """Samples in a batch, over all processes."""
+        return int(self.loader.batch_size or 1) * self._num_processes  # type: ignore[attr-defined]
+
+    def skip(self, n_batches: int) -> None:
+        """Begin the next epoch with this batch, of whichever epoch is chosen until then."""
+        self._to_skip = n_batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place after the batch at hand. That of one process fits all of them."""
+        return self.loader.state_dict() if self._state is None else self._state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next epoch resume there."""
+        self._state = None
+        self.loader.load_state_dict(state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
