@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import warn_user
+from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import is_installed, loaded, missing_extra
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def checked_context(context: Any, num_workers: int, engine: Any = "processes") -
         raise ValueError(
             f"multiprocessing_context can only be used with worker processes, but got engine={engine!r}. Leave it out."
         )
-    import multiprocessing  # slow to import, and needed with workers only
+    with hold_interrupts():  # importlib would lose one
+        import multiprocessing  # slow to import, and needed with workers only
 
     if isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()

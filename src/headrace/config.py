@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
 from headrace.base.errors import WarnOnce
+from headrace.base.interrupts import hold_interrupts
 from headrace.base.messages import BadSample
 from headrace.base.optional import loaded
 from headrace.batch.collate import default_collate, default_convert, taught_types
@@ -114,6 +116,22 @@ class LoaderConfig(NamedTuple):
         from headrace.frameworks.torch_datapipes import sharding_init
 
         return sharding_init(self.worker_init_fn)
+
+    def import_ahead(self) -> None:
+        """Import what an epoch needs, so that the first batch does not wait for it.
+
+        Interrupts are held meanwhile: importlib has weak-reference callbacks in Python, in which one would be lost.
+        """
+        with hold_interrupts():
+            import_module("numpy.random")
+            if self.num_workers == 0:
+                import_module("headrace.engines.inline")
+            elif isinstance(self.engine, str):
+                import_module(f"headrace.engines.{'ray_engine' if self.engine == 'ray' else self.engine}")
+            if self.num_workers > 0 and self.engine == "processes":
+                from headrace.engines.launch import default_context, import_starter
+
+                import_starter(self.context or default_context(resolve_output(self.output)))
 
     def make_engine(self, workers: int, on_restart: Callable[[str, int], None]) -> Engine:
         """What runs the tasks of an epoch.

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.arguments import (
@@ -211,9 +210,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         self._start(self._orders(deals_all), quarantine)
         self._initialised = True
         warn_of_many_workers(num_workers, engine)
-        if self.num_workers > 0 and isinstance(engine, str):  # now, so that the first batch does not wait for it
-            with hold_interrupts():  # importlib has weak-reference callbacks in Python, in which one would be lost
-                import_module(f"headrace.engines.{'ray_engine' if engine == 'ray' else engine}")
+        self._config().import_ahead()
 
     def _config(self) -> LoaderConfig:
         return LoaderConfig(
@@ -413,8 +410,9 @@ class _Orders:
         return TorchOrder(self.index_sampler, self.generator, partial(describe, **described), batched=self.batched)
 
     def _stream_schedule(self) -> Schedule:
-        from headrace.streams.rank_windows import Loading
-        from headrace.streams.schedule import StreamSchedule
+        with hold_interrupts():  # see LoaderConfig.import_ahead
+            from headrace.streams.rank_windows import Loading
+            from headrace.streams.schedule import StreamSchedule
 
         recipe = self.dataset.recipe.lenient() if self.skips else self.dataset.recipe
         size = self.batch_size or 1

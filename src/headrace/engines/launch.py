@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from copyreg import dispatch_table
-from importlib import _bootstrap
+from importlib import _bootstrap, import_module
 from multiprocessing import reduction, resource_tracker, spawn
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -59,6 +59,20 @@ def _jax_is_running() -> bool:
     """Whether JAX has started its threads: it does so at the first array, not when it is imported."""
     is_running = getattr(loaded("jax._src.xla_bridge"), "backends_are_initialized", None)
     return is_running is not None and bool(is_running())
+
+
+_STARTERS = {
+    "fork": ("multiprocessing.popen_fork",),
+    "forkserver": ("cloudpickle", "multiprocessing.forkserver", "multiprocessing.popen_forkserver"),
+    "spawn": ("cloudpickle", "multiprocessing.popen_spawn_posix"),
+}
+
+
+def import_starter(context: BaseContext | None) -> None:
+    """Import what `start_process` needs."""
+    method = (context or multiprocessing.get_context()).get_start_method()
+    for module in _STARTERS[method]:
+        import_module(module)
 
 
 class Descriptor:

@@ -49,7 +49,7 @@ class Shuffles:
         if self._permutation is not None:
             return self._permutation.in_pass(passes, places)
         numbers = np.empty_like(places)
-        for number in np.unique(passes).tolist():
+        for number in sorted(set(passes.tolist())):  # np.unique imports numpy.ma
             counters = np.arange(number * self.n, (number + 1) * self.n).astype(np.uint64)
             is_here = passes == number
             numbers[is_here] = np.argsort(words_at(counters, self._key), kind="stable")[places[is_here]]

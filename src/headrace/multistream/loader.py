@@ -179,6 +179,7 @@ class MultiStreamDataLoader(Loader):
             max_restarts=max_restarts,
         )
         self.shard = shard
+        self._options.import_ahead()
         warn_of_many_workers(num_workers, engine)
 
     def _config(self) -> LoaderConfig:

@@ -240,7 +240,7 @@ class WindowReader:
                 some = places[first : first + at_once]
                 owners = np.searchsorted(ends, some, side="right")
                 chunks, local, n_before = [], np.empty(len(some), np.int64), 0
-                for owner in np.unique(owners).tolist():
+                for owner in np.flatnonzero(np.bincount(owners)).tolist():
                     mine = owners == owner
                     in_piece = some[mine] - (ends[owner - 1] if owner else 0)
                     low, high, start = int(in_piece.min()), int(in_piece.max()) + 1, pieces[owner][2]
