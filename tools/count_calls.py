@@ -1,11 +1,12 @@
-"""Counts calls in the loop's process, by `sys.setprofile`: per batch in a steady state, and the hops of `iter(loader)`.
+"""Counts calls in the loop's process, by `sys.setprofile`: per batch in a steady state, and up to the first batch.
 
 Usage: python tools/count_calls.py [--src DIR] [--trees] [--only NAME …]
 
-Calls are of Python functions (generators that go on count too) and of C functions. A hop is a distinct function of
-headrace that runs between `iter(loader)` and the moment it returns, depth how many of them are in one another;
-`--trees` shows who calls whom. Streams have small blocks, so that what each block costs counts, too. With workers,
-calls vary a little with how many batches lie ready.
+Calls are of Python functions (each step of a generator counts) and of C functions. A hop is a distinct function of
+headrace that runs until `iter(loader)` returns (column "iter"), or until the first batch is there ("first"; without
+workers that includes making it). Depth is how many of them are nested; `--trees` shows who calls whom. Streams have
+small blocks, so that what each block costs counts, too. With workers, calls vary a little with how many batches lie
+ready.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def kinds(folder: Path) -> dict[str, Callable[[int], Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--src", type=Path, default=ROOT / "src", help="the folder that headrace is imported from")
-    parser.add_argument("--trees", action="store_true", help="show the calls of iter(loader), and the most frequent")
+    parser.add_argument("--trees", action="store_true", help="show who calls whom, and the most frequent calls")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="kinds of loaders whose name has one of these in it")
     arguments = parser.parse_args()
     sys.path.insert(0, str(arguments.src.resolve()))
@@ -181,7 +182,9 @@ def main() -> None:
     package = Path(headrace.__file__).parent
     if package.parent != arguments.src.resolve():
         raise SystemExit(f"headrace must be imported from {arguments.src}, got {package.parent}.")
-    header = f"{'loader':38}{'workers':>8}{'Python/batch':>14}{'C/batch':>9}{'hops':>6}{'depth':>7}{'calls':>7}"
+    header = (
+        f"{'loader':38}{'workers':>8}{'Python/batch':>14}{'C/batch':>9}{'iter':>6}{'first':>7}{'depth':>7}{'calls':>7}"
+    )
     details: list[str] = []
     print(header)
     with tempfile.TemporaryDirectory() as folder:
@@ -192,14 +195,18 @@ def main() -> None:
                 with make(workers) as warm:  # imports what is imported late
                     next(iter(warm))
                 with make(workers) as loader:
-                    tree, batches = hops_of(lambda loader=loader: iter(loader), package)
+                    begun, batches = hops_of(lambda loader=loader: iter(loader), package)
+                    tree, _ = hops_of(lambda batches=batches: next(batches), package)
                     python, c, names = calls_per_batch(batches)
                     del batches
-                n_hops, n_calls = len(set(tree.names())), _calls(tree)
+                n_iter, n_first = len(set(begun.names())), len({*begun.names(), *tree.names()})
+                depth, n_calls = max(begun.depth(), tree.depth()), _calls(begun) + _calls(tree)
                 print(
-                    f"{name:38}{workers:>8}{python:>14.2f}{c:>9.2f}{n_hops:>6}{tree.depth():>7}{n_calls:>7}", flush=True
+                    f"{name:38}{workers:>8}{python:>14.2f}{c:>9.2f}{n_iter:>6}{n_first:>7}{depth:>7}{n_calls:>7}",
+                    flush=True,
                 )
-                details += ["", f"{name}, {workers} workers: iter(loader)", *tree.lines(1)]
+                details += ["", f"{name}, {workers} workers: iter(loader)", *begun.lines(1)]
+                details += ["", f"{name}, {workers} workers: the first next", *tree.lines(1)]
                 most = names.most_common(12)
                 details += [
                     "  most calls per batch:",

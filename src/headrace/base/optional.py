@@ -25,7 +25,15 @@ def loaded(module: str) -> ModuleType | None:
     While another thread is still importing it, most of it is not there: None then, too.
     """
     found = sys.modules.get(module)
-    return None if getattr(getattr(found, "__spec__", None), "_initializing", False) else found
+    if found is None or found is _complete.get(module):
+        return found
+    if getattr(getattr(found, "__spec__", None), "_initializing", False):
+        return None
+    _complete[module] = found
+    return found
+
+
+_complete: dict[str, ModuleType] = {}  # seen to be: asked for several times per batch
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

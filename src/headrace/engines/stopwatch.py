@@ -33,8 +33,8 @@ class Stopwatch:
     """Follows the tasks of one worker; quick ones, and quick samples, only now and then.
 
     Args:
-        workers: how many there are; so many times more often does the loader hear of a task.
-        first: the stage that comes before all others, to which belongs what no lap says otherwise.
+        workers: how many there are; the loader hears of tasks that many times more often.
+        first: the stage that comes before all others; a task without laps belongs to it.
         times_all: whether tasks are few and long, so that all of them are timed.
 
     Attributes:
