@@ -11,6 +11,7 @@ import time
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.base.errors import RemoteTraceback, WorkerError
@@ -259,6 +260,18 @@ def test_a_new_epoch_of_keys_starts_its_numbers_over(engine):
     engine.begin_epoch()
     batches = {outcome.number: outcome.batch for outcome in run(engine, [[5], [4], [3], [2]])}
     assert batches == {0: ["f"], 1: ["e"], 2: ["d"], 3: ["c"]}
+
+
+def test_batches_of_the_epoch_before_are_not_taken_for_its_beginning(ahead):
+    """Whatever they are: comparing messages would ask an array whether it is true, or equal a task to an epoch."""
+    ahead.start(job([np.arange(3), np.arange(3), np.arange(3)], collate_fn=np.stack))
+    for _ in range(3):
+        for number in range(3):
+            ahead.submit(Task(number, [number], number % 2))
+        ahead.receive()
+        ahead.begin_epoch()
+    ahead.submit(Task(7, [1], 0))
+    assert ahead.receive().number == 7
 
 
 def test_a_new_epoch_waits_for_work_in_flight_and_not_for_ever(ahead, tmp_path):

@@ -98,7 +98,8 @@ class ThreadEngine:
             inbox.put(BeginEpoch(self._epoch, shared_seed))
         missing = self.workers
         while missing:
-            missing -= self._wait() == Begun(self._epoch)
+            told = self._wait()
+            missing -= type(told) is Begun and told.epoch == self._epoch
         self._in_flight.clear()
 
     def interrupt(self) -> None:
