@@ -74,6 +74,6 @@ def test_without_workers_the_loop_loads_itself():
 
 @needs_ray
 def test_a_pool_stays_in_its_process():
-    with pytest.raises(TypeError, match="A RayPool cannot be sent to another process"):
+    with pytest.raises(TypeError, match="A RayPool without a name cannot be sent to another process"):
         pickle.dumps(RayPool(2))
     assert pickle.loads(pickle.dumps(RayEngine(num_cpus=2))) == RayEngine(num_cpus=2)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headrace import Audit, DataLoader
+from headrace import Audit, DataLoader, RayPool
 from tests.ray.conftest import NODE
 from tests.ray.data import Slow, plain
 from tools.ray_chaos import Faults, load_epoch
@@ -106,6 +108,57 @@ def test_ranks_with_remote_workers(cluster):
 
 def test_shared_pool(cluster):
     assert run_example("shared_pool.py", cluster)[-1] == "validated 3 times, 48 samples each"
+
+
+class Pids(Slow):
+    """Tells which worker made each sample."""
+
+    def __getitem__(self, index):
+        return {**super().__getitem__(index), "pid": os.getpid()}
+
+
+def load_rank(pool, rank, fails_after=None):
+    loader = DataLoader(Pids(60, 0.005), 3, shuffle=True, seed=5, shard=(rank, 2), engine=pool, output="numpy")
+    found = []
+    for number, batch in enumerate(loader):
+        found.append(batch)
+        if number == fails_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+    pool.close()
+    return found
+
+
+def without_pids(batches):
+    return [plain({name: value for name, value in batch.items() if name != "pid"}) for batch in batches]
+
+
+def test_ranks_share_a_pool_by_its_name(cluster):
+    import ray
+
+    pool = RayPool(2, name="ranks", num_cpus=1)
+    load = ray.remote(num_cpus=0, max_retries=0)(load_rank)
+    found = ray.get([load.remote(pool, rank) for rank in range(2)])
+    for rank in range(2):
+        alone = DataLoader(Slow(60, 0), 3, shuffle=True, seed=5, shard=(rank, 2), output="numpy")
+        assert without_pids(found[rank]) == [plain(batch) for batch in alone]
+    used = [{int(pid) for batch in batches for pid in batch["pid"]} for batches in found]
+    assert len(used[0] | used[1]) <= 4  # two, unless one rank had ended before the other began
+    assert "name='ranks'" in repr(pool)
+
+
+def test_a_rank_that_is_killed_takes_nothing_from_the_others_of_a_pool(cluster):
+    import ray
+
+    pool = RayPool(2, name="with-a-loss", num_cpus=1)
+    alone = DataLoader(Slow(60, 0), 3, shuffle=True, seed=5, shard=(0, 2), output="numpy")
+    load = ray.remote(num_cpus=0, max_retries=0)(load_rank)
+    lost, good = load.remote(pool, 1, fails_after=2), load.remote(pool, 0)
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(lost)
+    assert without_pids(ray.get(good)) == [plain(batch) for batch in alone]
+    for slot in range(2):  # else they would wait for a minute that the lost rank says something
+        with contextlib.suppress(ValueError):
+            ray.kill(ray.get_actor(f"with-a-loss/{slot}/0", namespace="headrace"))
 
 
 def test_inside_an_actor(cluster):

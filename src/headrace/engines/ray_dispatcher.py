@@ -78,8 +78,10 @@ class Roster(Protocol):
 
     Attributes:
         least: how many actors there are at first, and are to be at least; `most` at most.
+        client: tells this process from others that use the same actors.
     """
 
+    client: int
     request: Request
     least: int
     most: int
@@ -518,7 +520,7 @@ class Dispatcher:
         seat.was_hosted = True
         mine = fleet.job_of(seat)
         job = None if mine is self._first_job else (mine.shared_seed,)
-        opening = Opening(seat.name, seat.number, fleet.workers, fleet.restart, resume, job)
+        opening = Opening(seat.name, seat.number, fleet.workers, fleet.restart, resume, job, self._roster.client)
         self._expect(member.handle.open.remote(opening, self._job), "open", member, seat)
         seat.unsent = [pack_message(message) for message in fleet.unfinished(seat)]
         self._send(seat)

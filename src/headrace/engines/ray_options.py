@@ -13,7 +13,7 @@ from headrace.engines.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
     from headrace.engines.ray_cluster import Request
-    from headrace.engines.ray_roster import SharedActors
+    from headrace.engines.ray_roster import NamedActors, SharedActors
 
 _MOST_SEATS = 64  # of a loader that was not told how many workers it has
 _PLACEMENTS = ("spread", "pack", "local")
@@ -106,19 +106,27 @@ class RayPool:
     for them. What a loader gives does not depend on the others. The actors start with the first epoch of the first
     loader, and end with `close()`, or with the process.
 
+    With a `name`, all processes of the cluster that make a pool of that name share its actors: ranks, or jobs. They end
+    with the last of these processes. Processes that fail take nothing from the others.
+
     Args:
-        workers: how many actors the pool has.
+        workers: how many actors the pool has; the same in all processes.
+        name: of a pool that several processes share.
         others: as for `RayEngine`.
 
     Raises:
         MissingExtraError: Ray is not installed.
     """
 
-    def __init__(self, workers: int, **others: Any) -> None:
+    def __init__(self, workers: int, *, name: str | None = None, **others: Any) -> None:
         check_count("workers", workers, 1)
+        if name is not None and (not isinstance(name, str) or not name or "/" in name):
+            raise ValueError(f"name must be a string that is not empty and has no '/', got {name!r}.")
         self.workers = workers
+        self.name = name
         self._options = RayEngine(**others)
-        self._actors: SharedActors | None = None
+        self._others = others
+        self._actors: SharedActors | NamedActors | None = None
 
     def make_engine(self, options: EngineOptions) -> Engine:
         """The engine of one epoch of one loader, or of several with persistent workers."""
@@ -127,18 +135,26 @@ class RayPool:
         return _make(RayActorEngine, self._shared, options)
 
     def lanes(self, num_workers: int | Literal["auto"] | None) -> int:
-        """How many seats a loader has that was given this `num_workers`: as many as there are actors, if not told."""
+        """How many seats a loader has that was given this `num_workers`: as many as there are actors by default."""
         return num_workers if isinstance(num_workers, int) and num_workers > 0 else self.workers
 
-    def _shared(self) -> SharedActors:
-        from headrace.engines.ray_roster import SharedActors
+    def _shared(self) -> SharedActors | NamedActors:
+        from headrace.engines.ray_roster import NamedActors, SharedActors
 
         if self._actors is None:
-            self._actors = SharedActors(_request(self._options), self.workers)
+            request = _request(self._options)
+            self._actors = (
+                SharedActors(request, self.workers)
+                if self.name is None
+                else NamedActors(request, self.workers, self.name)
+            )
         return self._actors
 
     def close(self) -> None:
-        """End the actors. Loaders that still use them raise, or start others if they are to restart workers."""
+        """End the actors, or leave them to the other processes that share them.
+
+        Loaders that still use them raise, or start others if they are to restart workers.
+        """
         actors, self._actors = self._actors, None
         if actors is not None:
             actors.close()
@@ -150,10 +166,14 @@ class RayPool:
         self.close()
 
     def __repr__(self) -> str:
-        return f"RayPool(workers={self.workers})"
+        return f"RayPool(workers={self.workers}{'' if self.name is None else f', name={self.name!r}'})"
 
     def __reduce__(self) -> Any:
-        raise TypeError("A RayPool cannot be sent to another process: its actors belong to this one.")
+        if self.name is None:
+            raise TypeError(
+                "A RayPool without a name cannot be sent to another process: its actors belong to this one. Pass name=."
+            )
+        return partial(RayPool, self.workers, name=self.name, **self._others), ()
 
 
 def check_ray() -> None:

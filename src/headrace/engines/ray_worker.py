@@ -6,11 +6,12 @@ import faulthandler
 import mmap
 import os
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 from typing import Any, NamedTuple
 
 from headrace.base.errors import WorkerError
@@ -32,6 +33,10 @@ from headrace.transport.encoding import unpack_messages
 SEAT = 5
 """The field of the board that tells at which seat the worker is, after those of `headrace.batch.fetch`."""
 _BOARD_FIELDS = 8
+PING_S = 5.0
+"""How often the processes that share a worker say that they are there."""
+_SILENT_S = 60.0  # after that, and some pings of others, one is taken to be gone
+_SILENT_PINGS = 5
 INLINE_BYTES = 2**16
 """What Ray carries along with an answer, and not by way of its object store, with some room to spare."""
 
@@ -97,6 +102,7 @@ class Opening(NamedTuple):
     Attributes:
         seat: its name, which is never used twice.
         later: the shared seed of an epoch after the first one; None for the first.
+        client: whose it is, in a pool that several processes use.
     """
 
     seat: int
@@ -105,6 +111,39 @@ class Opening(NamedTuple):
     keeps_states: bool
     resume: Resume | None
     later: tuple[int | None] | None
+    client: int = 0
+
+
+class Clients:
+    """The processes that use a worker of a named pool, and say every few seconds that they are there.
+
+    Guarantees: one is given up only if it has been silent for a minute while others were heard several times. So a long
+    sample, while nobody can be heard, makes nobody silent: what they say meanwhile waits in the queue.
+    """
+
+    def __init__(self) -> None:
+        self._heard_at: dict[int, float] = {}
+        self._silent_for: dict[int, int] = {}  # pings of others
+
+    def __len__(self) -> int:
+        return len(self._heard_at)
+
+    def hear(self, client: int, now: float) -> list[int]:
+        """A process is there. Returns those that are gone."""
+        self._heard_at[client] = now
+        for other in self._silent_for:
+            self._silent_for[other] += 1
+        self._silent_for[client] = 0
+        enough = _SILENT_PINGS * len(self)
+        gone = [n for n, at in self._heard_at.items() if now - at > _SILENT_S and self._silent_for[n] > enough]
+        for one in gone:
+            self.part(one)
+        return gone
+
+    def part(self, client: int) -> None:
+        """A process does not use the worker any more."""
+        self._heard_at.pop(client, None)
+        self._silent_for.pop(client, None)
 
 
 class RayWorker:
@@ -127,6 +166,9 @@ class RayWorker:
         self._recycled = RecycledMemory()
         self._seats: dict[int, _ActorSeat] = {}
         self._current: _ActorSeat | None = None
+        self._clients = Clients()
+        self._is_watched = self._is_busy = False
+        self._heard_at = monotonic()
 
     def place(self) -> WorkerPlace:
         node, host = self._place
@@ -154,16 +196,17 @@ class RayWorker:
             room: how many bytes may be returned, besides small answers; the rest waits here.
         """
         begun = perf_counter_ns()
-        mine = self._enter(seat)
-        entries = []
-        for message in messages:
-            for one in unpack_messages(memoryview(message)):
-                if self._board[STOP]:
-                    return Answer([], (begun, perf_counter_ns()))  # nobody wants it
-                if isinstance(one, BeginEpoch):
-                    entries.append(mine.begin(one))
-                else:
-                    entries.append(mine.work(one))
+        self._is_busy = True
+        try:
+            mine = self._enter(seat)
+            entries = []
+            for message in messages:
+                for one in unpack_messages(memoryview(message)):
+                    if self._board[STOP]:
+                        return Answer([], (begun, perf_counter_ns()))  # it is not wanted any more
+                    entries.append(mine.begin(one) if isinstance(one, BeginEpoch) else mine.work(one))
+        finally:
+            self._heard_at, self._is_busy = monotonic(), False
         return Answer([mine.hold(entry, room := room - entry.n_bytes) for entry in entries], (begun, perf_counter_ns()))
 
     def fetch(self, seat: int, held: int) -> Answer:
@@ -172,8 +215,42 @@ class RayWorker:
         entry = self._seats[seat].held.pop(held, None)
         return Answer([] if entry is None else [entry], (begun, perf_counter_ns()))
 
-    def ping(self) -> None:
-        """Tell that the worker is there."""
+    def ping(self, client: int = 0) -> None:
+        """Tell that the worker is there, and hear that a process of a named pool is."""
+        self._heard_at = monotonic()
+        if client:
+            for gone in self._clients.hear(client, self._heard_at):
+                self._forget(gone)
+
+    def join(self, client: int) -> None:
+        """A process uses this worker of a named pool from now on."""
+        if not self._is_watched:
+            self._is_watched = True
+            threading.Thread(target=self._watch_clients, name="headrace-watch-clients", daemon=True).start()
+        self.ping(client)
+
+    def part(self, client: int) -> None:
+        """A process has no use for this worker any more; the last one ends it."""
+        import ray
+
+        self._clients.part(client)
+        self._forget(client)
+        if not self._clients:
+            self.retire()
+            ray.actor.exit_actor()
+
+    def _forget(self, client: int) -> None:
+        """Give up the seats of a process."""
+        for name in [name for name, seat in self._seats.items() if seat.client == client]:
+            self.leave(name)
+
+    def _watch_clients(self) -> None:
+        """End the worker if all processes are gone without a word. Nobody owns the actors of a named pool."""
+        while True:
+            sleep(PING_S)
+            if not self._is_busy and monotonic() - self._heard_at > _SILENT_S:
+                self.retire()
+                os._exit(0)
 
     def leave(self, seat: int) -> WorkerStates | None:
         """Give up a seat. Returns the states of its generators, for whoever takes it over."""
@@ -211,6 +288,7 @@ class _ActorSeat:
     def __init__(self, job: Job, opening: Opening, board: memoryview, recycled: RecycledMemory) -> None:
         self._job = job
         self._number = opening.number
+        self.client = opening.client
         self._changed_states = ChangedStates() if opening.keeps_states else None
         self.states: WorkerStates | None = None  # while the worker is at another seat
         self.held: dict[int, Entry] = {}
