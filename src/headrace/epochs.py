@@ -141,17 +141,26 @@ class Epochs:
         if plan is not None:
             plan.catch_up()
         is_edge = plan is None or plan.is_over
+        course = self._edge() if plan is None or is_edge else plan.position()
         state = {
             "headrace": VERSION,
             "kind": self.schedule.kind,
             "epoch": self.next if plan is None else plan.epoch + plan.is_over,
-            "batches": 0 if plan is None or is_edge else plan.batches,
+            "batches": 0 if plan is None or is_edge else plan.batches - course.get("discard", 0),
             "errors": self._errors_before + len(self.reports.errors),
             "base_seed": 0 if plan is None else plan.base_seed,
             "shared_seed": None if plan is None else plan.shared_seed,
-            "course": deepcopy(self.schedule.edge() if plan is None or is_edge else plan.position()),
+            "course": deepcopy(course),
         }
         return seal(state)
+
+    def _edge(self) -> dict[str, Any]:
+        """The position between two epochs. Persistent workers, and the loop's process, keep their datasets."""
+        plan, edge = self._current, self.schedule.edge()
+        if plan is None or (plan.workers and self._running is None):
+            return edge
+        lasting = plan.lasting()
+        return {**edge, "kept": lasting} if lasting else edge
 
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next epoch begin where a state was taken, or the states of all ranks.
@@ -230,13 +239,14 @@ class Epochs:
         # Where a state was taken after the last batch, the epoch is over; seeking to the end means no batches.
         was_taken = self._loaded is not None and self._loaded["base_seed"] is not None
         state, self._loaded = self._loaded, None
+        lasting: Mapping[str, Any] = {}
         if state is not None and _is_edge(state):
             self.schedule.restore(state["course"])
-            state = None
+            lasting, state = self._lasting(config, state["course"]), None
         if self._latest is not None:
             self._latest.catch_up()
         run = self.reports.recorder.begin(self.next)
-        start: Mapping[str, Any] = {} if state is None else state["course"]
+        start: Mapping[str, Any] = lasting if state is None else state["course"]
         batches, shared_seed = (0, None) if state is None else (state["batches"], state.get("shared_seed"))
         plan = self._make_plan(config, start, batches, shared_seed)
         if self._running is not None:
@@ -256,6 +266,22 @@ class Epochs:
                 run.samples = 0
             run.ready()
             iterator.timer = run
+
+    @staticmethod
+    def _lasting(config: LoaderConfig, course: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What workers that keep their datasets over epochs begin with."""
+        kept = course.get("kept")
+        if kept is None:
+            return {}
+        keeps = config.num_workers == 0 or config.persistent_workers
+        if keeps and kept["workers"] == config.num_workers:
+            return {"states": kept["states"]}
+        warn_user(
+            f"The state has what {kept['workers']} persistent workers, or the loop's own process, knew of their "
+            f"dataset at the end of an epoch; this loader has {config.num_workers} workers"
+            f"{'' if config.persistent_workers else ' that are not persistent'}, which begin anew."
+        )
+        return {}
 
     def _begin_after(self, config: LoaderConfig, iterator: LoaderIterator) -> bool:
         """Start the epoch after one that a state was taken at the very end of; not if its rest was left out."""
@@ -360,7 +386,7 @@ class Epochs:
         if saved is None:
             # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
             return random_source(config.generator, config.library).draw_seed()
-        if plan.replays or not (plan.batches or plan.start.get("ahead")):
+        if plan.replays or config.saves_generators or not (plan.batches or plan.start.get("ahead")):
             return saved
         # What the workers drew until then is gone; they must not draw the same again.
         return derive_key(saved, plan.batches, "workers, gone on") & _SEED_BITS

@@ -16,6 +16,7 @@ from headrace.arguments import (
     check_order,
     check_policies,
     check_quarantine,
+    check_snapshots,
     check_workers,
     checked_context,
     checked_seed,
@@ -25,6 +26,7 @@ from headrace.arguments import (
 from headrace.base.errors import WarnOnce
 from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import loaded
+from headrace.base.own_states import knows_state
 from headrace.base.user_classes import Adoptable, adopted
 from headrace.batch.collate import default_collate, default_convert
 from headrace.config import LoaderConfig
@@ -43,6 +45,7 @@ from headrace.order.seeded_order import order_by_seed
 from headrace.order.seeded_samplers import RankSampler, SeededSampler, SeededSequentialSampler
 from headrace.order.shard import Even, Shard, find_rank, resolve_shard
 from headrace.order.torch_order import TorchOrder
+from headrace.order.worker_states import Told
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -93,6 +96,10 @@ class DataLoader(Loader, Adoptable[T_co]):
         max_restarts: with "restart", how many workers are replaced in a row, with no batch in between, before an error;
             None is 30 and one for each worker, and of those that die as they start one for each worker.
         quarantine: with "skip", a file that samples that are left out are written to, each once, as JSON lines.
+        snapshot_every_n_steps: after how many batches a dataset with `state_dict` is asked for it. A state in between
+            is exact, too: the batches since are loaded again when it is resumed.
+        save_generators: keep the workers' random generators in the state, some 13 kB for each worker: so without
+            `seed`, random augmentations resume bit for bit.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or excludes another; the same type as torch's.
@@ -131,6 +138,8 @@ class DataLoader(Loader, Adoptable[T_co]):
         on_worker_death: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        snapshot_every_n_steps: int = 1,
+        save_generators: bool = False,
     ) -> None:
         if not isinstance(engine, str) or (engine == "ray" and num_workers == "auto"):
             engine, num_workers = settle_workers(engine, num_workers)
@@ -180,6 +189,9 @@ class DataLoader(Loader, Adoptable[T_co]):
         self.max_restarts = max_restarts
         check_quarantine(quarantine, on_error)
         self.quarantine = quarantine
+        check_snapshots(snapshot_every_n_steps, save_generators, engine, seed, is_stream=self._is_stream)
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.save_generators = save_generators
         # Whose global generator is drawn from: that of the library the batches are for.
         self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
@@ -244,6 +256,8 @@ class DataLoader(Loader, Adoptable[T_co]):
             on_worker_death=self.on_worker_death,
             max_restarts=self.max_restarts,
             promised_samples=self._promised_samples,
+            snapshot_every=self._snapshot_every,
+            saves_generators=self.save_generators,
         )
 
     def _orders(self, deals_all: bool) -> _Orders:
@@ -261,7 +275,18 @@ class DataLoader(Loader, Adoptable[T_co]):
             even=self.even,
             skips=self.on_error == "skip",
             deals_all=deals_all,
+            told=Told(self.dataset, self._snapshot_every) if self._tells_state else None,
         )
+
+    @property
+    def _tells_state(self) -> bool:
+        """Whether workers tell of their datasets by key, or of their generators."""
+        return not self._iterable and (self.save_generators or knows_state(self.dataset))
+
+    @property
+    def _snapshot_every(self) -> int:
+        """A worker that stands in for another one must know its dataset's state after each batch."""
+        return 1 if self.on_worker_death == "restart" else self.snapshot_every_n_steps
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Any:
         if self._iterable:
@@ -362,6 +387,10 @@ class DataLoader(Loader, Adoptable[T_co]):
         return shown(self)
 
 
+StatefulDataLoader = DataLoader
+"""torchdata's name: every loader has `state_dict` and `load_state_dict`."""
+
+
 @dataclass(frozen=True)
 class _Orders:
     """What decides the order of a loader. It does not hold the loader."""
@@ -379,6 +408,7 @@ class _Orders:
     even: Even
     skips: bool
     deals_all: bool
+    told: Told | None
     warn: WarnOnce = field(default_factory=WarnOnce)
 
     def ranks(self) -> Shard | None:
@@ -408,9 +438,12 @@ class _Orders:
                 self.seed,
                 shard or Shard(),
                 describe,
+                self.told,
             )
         described["sampler"] = type(self.index_sampler if self.batch_size is None else self.sampler).__name__
-        return TorchOrder(self.index_sampler, self.generator, partial(describe, **described), batched=self.batched)
+        return TorchOrder(
+            self.index_sampler, self.generator, partial(describe, **described), batched=self.batched, told=self.told
+        )
 
     def _stream_schedule(self) -> Schedule:
         from headrace.streams.rank_windows import Loading

@@ -27,6 +27,7 @@ from headrace.order.sampler_states import check_states, load_states, parts_of, s
 from headrace.order.schedule import Schedule
 from headrace.order.seeded_samplers import SeededSampler
 from headrace.order.shard import Shard
+from headrace.order.worker_states import KEPT, TOLD, Told, check_told
 
 _CHUNK = 2**14  # positions that are looked up at a time
 _DRAWN_AT_ONCE = 64  # keys of a user's sampler
@@ -36,7 +37,7 @@ _BATCH_POSITIONS = 2**32  # what a batch of a batch sampler takes of the positio
 
 _COURSE = record(
     {"described": anything, "position": count},
-    {"samplers": items(anything), "ahead": items(positive), "cut": each(maybe(count), count, positive)},
+    {"samplers": items(anything), "ahead": items(positive), "cut": each(maybe(count), count, positive)} | TOLD | KEPT,
 )
 
 
@@ -51,6 +52,7 @@ class SeededOrder(Schedule):
         describe: tells what a saved place must agree with.
         batch_size: of the batches that are cut from a sampler; None for single keys.
         front: what trainers see as the sampler.
+        told: what workers tell of themselves.
 
     Raises:
         ValueError: a sampler has a generator, too.
@@ -69,7 +71,9 @@ class SeededOrder(Schedule):
         seed: int,
         shard: Shard,
         front: SeededSampler | None = None,
+        told: Told | None = None,
     ) -> None:
+        self._told_by = told
         self._items = items
         self.front = front
         self._describe = describe
@@ -99,9 +103,10 @@ class SeededOrder(Schedule):
             epoch,
             start,
             batches=batches,
-            takes_turns=False,
+            takes_turns=self._told_by is not None,
             batched=self._batches or self._batch_size is not None,
             position=partial(self._position_of, samplers),
+            snapshot_every=0 if self._told_by is None else self._told_by.snapshot_every,
         )
         if self.front is not None:
             self.front.follow(epoch, partial(_is_running, weakref.ref(plan)))
@@ -177,6 +182,7 @@ class SeededOrder(Schedule):
         most = _MOST_BATCHES if self._batches else MOST
         whole(batches, most if batches else 0)(start["position"], "course.position")
         check_states(self._parts, start.get("samplers", ()))
+        check_told(start, self._told_by)
         own = [self._batch_size, self._shard.rank, self._shard.world]
         if not start.get("ahead"):
             return
@@ -387,6 +393,7 @@ def order_by_seed(
     seed: int,
     shard: Shard,
     describe: Callable[[], dict[str, Any]],
+    told: Told | None = None,
 ) -> SeededOrder:
     """The order of a loader: from its sampler, or from a batch sampler that cuts no sampler of its own."""
     front = None
@@ -407,6 +414,7 @@ def order_by_seed(
         seed=seed,
         shard=shard,
         front=front,
+        told=told,
     )
 
 
