@@ -30,6 +30,7 @@ class LoaderConfig(NamedTuple):
         promised_samples: what `len(loader)` said of an iterable dataset.
         snapshot_every: after how many batches a dataset that knows its state is asked for it.
         saves_generators: whether the states of the workers' generators are kept, too.
+        agrees: whether all ranks end an epoch as soon as one has no more batches.
     """
 
     dataset: Any
@@ -61,6 +62,7 @@ class LoaderConfig(NamedTuple):
     promised_samples: int | None = None
     snapshot_every: int = 1
     saves_generators: bool = False
+    agrees: bool = False
 
     @property
     def skips(self) -> bool:

@@ -258,6 +258,7 @@ class DataLoader(Loader, Adoptable[T_co]):
             promised_samples=self._promised_samples,
             snapshot_every=self._snapshot_every,
             saves_generators=self.save_generators,
+            agrees=self.even == "agree",
         )
 
     def _orders(self, deals_all: bool) -> _Orders:
