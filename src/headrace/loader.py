@@ -286,8 +286,12 @@ class DataLoader(Loader, Adoptable[T_co]):
 
     @property
     def _snapshot_every(self) -> int:
-        """A worker that stands in for another one must know its dataset's state after each batch."""
-        return 1 if self.on_worker_death == "restart" else self.snapshot_every_n_steps
+        """A worker that stands in for another one must know its dataset's state after each batch.
+
+        And nobody knows which generators the loop's own process found at the beginning.
+        """
+        needs_all = self.on_worker_death == "restart" or (self.save_generators and not self.num_workers)
+        return 1 if needs_all else self.snapshot_every_n_steps
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Any:
         if self._iterable:

@@ -154,10 +154,10 @@ def save_worker_generators() -> dict[str, Any]:
 
 def load_worker_generators(saved: Mapping[str, Any]) -> None:
     """Set them to what `save_worker_generators` gave."""
-    load_generators(saved)
     enter_sample(None)
     if saved["rng"] is not None:
-        rng().bit_generator.state = saved["rng"]
+        rng().bit_generator.state = saved["rng"]  # to make it may draw from the others
+    load_generators(saved)
 
 
 def save_generator(generator: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -64,6 +64,7 @@ class IterableFetcher:
         self._snapshot_every = snapshot_every
         self._saves_generators = saves_generators
         self._given = 0 if start is None else start.batches
+        self._generators: dict[str, Any] | None = None  # at the beginning, if they are wanted
         self._collate = collate
         self._drop_last = drop_last
         self._build = build
@@ -85,20 +86,30 @@ class IterableFetcher:
 
     def _begin(self) -> None:
         start = self._start
+        state = {} if start is None or start.state is None else start.state
         if start is not None and start.has_ended:
             self._samples = iter(())
-            if start.state is not None and "dataset" in start.state:
-                load_state(self._dataset, start.state["dataset"])  # with which it begins the next epoch
+            if "dataset" in state:
+                load_state(self._dataset, state["dataset"])  # with which it begins the next epoch
+            self._load_generators(state)
+        elif start is None or start.is_new or not ("dataset" in state or "iterator" in state):
+            self._load_generators(state)
+            self._generators = save_worker_generators() if self._saves_generators else None
+            self._samples = begin_stream(self._dataset, start)
         else:
             self._samples = begin_stream(self._dataset, start)
-            if start is not None and start.state is not None and "generators" in start.state:
-                load_worker_generators(start.state["generators"])
+            self._load_generators(state)
         # `islice` calls `__iter__` again, with which a dataset that is its own iterator may start over.
         self._is_built_in = not type(self._samples).__flags__ & _HEAP_TYPE
         self._tells_state = knows_state(self._dataset) or knows_state(self._samples)
         self._begun = 0
         if start is not None:
             self._go_to(start)
+
+    @staticmethod
+    def _load_generators(state: Mapping[str, Any]) -> None:
+        if "generators" in state:
+            load_worker_generators(state["generators"])
 
     def _go_to(self, start: IterableStart) -> None:
         if start.has_ended:
@@ -134,13 +145,24 @@ class IterableFetcher:
             is_last: whether no further batch comes; then none has come just now.
         """
         self._given += not is_last
-        if not self._tells_state or (self._given % self._snapshot_every and not self._ended):
+        if not self._tells_state:
+            return self._generators_told()
+        if self._given % self._snapshot_every and not self._ended:
             return None
         state = stream_state(self._dataset, self._samples)
         if state is None:
             return None
         generators = {"generators": save_worker_generators()} if self._saves_generators else {}
         return {**state, **generators, "has_ended": self._ended}
+
+    def _generators_told(self) -> dict[str, Any] | None:
+        """Of a dataset that knows no state, and so is run forward: the generators that it began with, told once.
+
+        At the end, it is those with which the next epoch begins.
+        """
+        if not self._saves_generators or not (self._given == 1 or self._ended):
+            return None
+        return {"generators": save_worker_generators() if self._ended else self._generators, "has_ended": self._ended}
 
     def fetch(self, keys: Any) -> Any:
         """The next batch.

@@ -131,7 +131,9 @@ class IterablePlan(Plan):
         }
         self.after = self.last_lane
         self.ended = [number for number, lane in self.lanes.items() if lane.has_ended]
-        self.replays = any(lane.batches and lane.state is None and not lane.has_ended for lane in self.lanes.values())
+        self.replays = any(
+            lane.batches and not _knows_place(lane.state) and not lane.has_ended for lane in self.lanes.values()
+        )
 
     def starts(self) -> tuple[IterableStart, ...] | None:
         """Where the iterations of the workers go on; None for their beginning."""
@@ -167,14 +169,15 @@ class IterablePlan(Plan):
             lane = self.lanes[task.worker] = LaneProgress()
         state = outcome.state
         if state is not None:
-            lane.state, lane.since = state, 0
+            lane.state = state
+            lane.since = 0 if _knows_place(state) else lane.batches
             lane.has_ended = state["has_ended"]  # it may tell the state of its beginning then
         if isinstance(outcome, Exhausted):
             lane.has_ended = True
             return 0
         self.latest = task.number
         lane.batches += 1
-        lane.since += state is None
+        lane.since += not (state is not None and _knows_place(state))
         self.last_lane = task.worker
         self.batches += 1
         if type(outcome) is not Finished:
@@ -195,3 +198,8 @@ class IterablePlan(Plan):
             "last_lane": self.last_lane,
             "lanes": [lane.saved() for lane in lanes],
         }
+
+
+def _knows_place(state: Any) -> bool:
+    """Whether a dataset, or its iterator, told where it is; else it is run forward from the beginning."""
+    return state is not None and ("dataset" in state or "iterator" in state)
