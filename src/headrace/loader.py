@@ -36,6 +36,7 @@ from headrace.engines.engine import Engine, EngineMaker
 from headrace.engines.ray_options import settle_workers
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.loader_base import Loader
+from headrace.order.balance import Balance, Costs
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.iterables import IterableOrder
 from headrace.order.key_plan import is_settled
@@ -87,6 +88,8 @@ class DataLoader(Loader, Adoptable[T_co]):
         engine: what the workers are: "processes", "threads" for work that releases the GIL, or "ray" for actors on a
             Ray cluster (see `RayEngine` and `RayPool`); or an engine of your own (see `headrace.testing`).
         device: move batches of torch tensors there, ahead of the loop; what `torch.device` takes.
+        balance: with `shard`, what each sample costs, by its index: an array, or a function. Of the samples of each
+            step, every rank gets a part that costs about as much as those of others, in place of every `world`-th one.
         on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`, and the
             first one is told in a warning. An epoch that gives no batch because of them ends with an error.
         max_errors: with "skip", how many samples may be left out before an error; None for any number.
@@ -133,6 +136,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         device: Any = None,
         shard: Any = None,
         even: Even = "drop",
+        balance: Costs | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
@@ -180,6 +184,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         has_shard = resolve_shard(shard, even) is not None
         self.shard = shard
         self.even = even
+        self.balance = balance
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
         self._is_stream = is_stream(dataset)
         self.seed = 0 if seed is None and has_shard and not self._is_stream else seed
@@ -202,6 +207,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
+        self._balance = self._checked_balance(balance, batch_size, has_shard=has_shard)
         deals_all = sampler is None and batch_sampler is None and not self._iterable and not has_shard
         if sampler is None:
             sampler = self._default_sampler(shuffle, generator)
@@ -276,6 +282,7 @@ class DataLoader(Loader, Adoptable[T_co]):
             even=self.even,
             skips=self.on_error == "skip",
             deals_all=deals_all,
+            balance=self._balance,
             told=Told(self.dataset, self._snapshot_every) if self._tells_state else None,
         )
 
@@ -308,7 +315,21 @@ class DataLoader(Loader, Adoptable[T_co]):
         if self.shard is None:
             kind = SeededSequentialSampler if type(sampler) is SequentialSampler else SeededSampler
             return kind(sampler, self.seed)
-        return RankSampler(sampler, self.seed, partial(_found_shard, self.shard, self.even))
+        return RankSampler(sampler, self.seed, partial(_found_shard, self.shard, self.even), self._balance)
+
+    def _checked_balance(self, costs: Costs | None, batch_size: int | None, *, has_shard: bool) -> Balance | None:
+        if costs is None:
+            return None
+        if self._iterable or not has_shard:
+            raise ValueError(
+                "balance deals the samples of a dataset by key to ranks, so it needs shard=. Streams deal out windows, "
+                "whose rows are not known ahead."
+            )
+        if not callable(costs) and len(costs) != len(self.dataset):
+            raise ValueError(
+                f"balance must have the cost of each sample, got {len(costs)} for a dataset of {len(self.dataset)}."
+            )
+        return Balance(costs, batch_size or 1)
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
@@ -413,6 +434,7 @@ class _Orders:
     even: Even
     skips: bool
     deals_all: bool
+    balance: Balance | None
     told: Told | None
     warn: WarnOnce = field(default_factory=WarnOnce)
 
@@ -444,6 +466,7 @@ class _Orders:
                 shard or Shard(),
                 describe,
                 self.told,
+                self.balance,
             )
         described["sampler"] = type(self.index_sampler if self.batch_size is None else self.sampler).__name__
         return TorchOrder(

@@ -19,6 +19,7 @@ from headrace.base.schema import MOST, anything, count, each, items, maybe, posi
 from headrace.base.state import check_equal
 from headrace.base.user_classes import stands_in
 from headrace.order import samplers
+from headrace.order.balance import Balance
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.key_plan import KeyPlan
@@ -53,9 +54,10 @@ class SeededOrder(Schedule):
         batch_size: of the batches that are cut from a sampler; None for single keys.
         front: what trainers see as the sampler.
         told: what workers tell of themselves.
+        balance: deals the samples of each step by their costs.
 
     Raises:
-        ValueError: a sampler has a generator, too.
+        ValueError: a sampler has a generator, too, or its samples cannot be balanced.
     """
 
     kind = "a dataset by key, with a seed"
@@ -72,8 +74,10 @@ class SeededOrder(Schedule):
         shard: Shard,
         front: SeededSampler | None = None,
         told: Told | None = None,
+        balance: Balance | None = None,
     ) -> None:
         self._told_by = told
+        self._balance = balance
         self._items = items
         self.front = front
         self._describe = describe
@@ -89,6 +93,12 @@ class SeededOrder(Schedule):
         sampler: Any = items if hasattr(items, "num_replicas") else getattr(items, "sampler", None)
         if shard.world == 1 and hasattr(sampler, "num_replicas"):  # it deals out the samples itself
             self.rank = sampler.rank, sampler.num_replicas
+        if balance is not None and (batches or seeded_order(items, seed, 0) is None):
+            raise ValueError(
+                f"balance needs headrace's or torch's samplers, whose order is known ahead, got "
+                f"{type(items).__name__}. A batch sampler makes its batches itself: BucketBatchSampler(lengths, "
+                "max_tokens=...) makes them of about the same size."
+            )
         for part in self._parts:
             if getattr(part, "generator", None) is not None:
                 raise ValueError(
@@ -245,10 +255,12 @@ class SeededOrder(Schedule):
         return n_own, -(-n_own // size)
 
     def _from_order(self, order: Order, epoch: int, position: int) -> Iterator[PlacedKeys]:
+        if self._balance is not None:
+            order = self._balance.order(order, self._shard, position)
         n, size = len(order), self._batch_size or 1
         world, first = self._shard.world, position + self._shard.rank
         n_own, _ = self._cut(max(0, n - position))
-        at_once = max(1, _CHUNK // size) * size
+        at_once = max(1, getattr(order, "at_once", _CHUNK) // size) * size
         for start in range(0, n_own, at_once):
             own = np.arange(start, min(start + at_once, n_own), dtype=np.int64)
             indices = order.at((first + own * world) % n)  # "pad" and "repeat" go round again
@@ -394,6 +406,7 @@ def order_by_seed(
     shard: Shard,
     describe: Callable[[], dict[str, Any]],
     told: Told | None = None,
+    balance: Balance | None = None,
 ) -> SeededOrder:
     """The order of a loader: from its sampler, or from a batch sampler that cuts no sampler of its own."""
     front = None
@@ -415,6 +428,7 @@ def order_by_seed(
         shard=shard,
         front=front,
         told=told,
+        balance=balance,
     )
 
 
