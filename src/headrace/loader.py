@@ -283,7 +283,7 @@ class DataLoader(Loader, Adoptable[T_co]):
             skips=self.on_error == "skip",
             deals_all=deals_all,
             balance=self._balance,
-            told=Told(self.dataset, self._snapshot_every) if self._tells_state else None,
+            told=Told(self.dataset, self._snapshot_every if self._tells_state else 0),
         )
 
     @property
@@ -435,7 +435,7 @@ class _Orders:
     skips: bool
     deals_all: bool
     balance: Balance | None
-    told: Told | None
+    told: Told
     warn: WarnOnce = field(default_factory=WarnOnce)
 
     def ranks(self) -> Shard | None:

@@ -76,7 +76,7 @@ class SeededOrder(Schedule):
         told: Told | None = None,
         balance: Balance | None = None,
     ) -> None:
-        self._told_by = told
+        self._told_by = told or Told()
         self._balance = balance
         self._items = items
         self.front = front
@@ -113,10 +113,10 @@ class SeededOrder(Schedule):
             epoch,
             start,
             batches=batches,
-            takes_turns=self._told_by is not None,
+            takes_turns=self._told_by.snapshot_every > 0,
             batched=self._batches or self._batch_size is not None,
             position=partial(self._position_of, samplers),
-            snapshot_every=0 if self._told_by is None else self._told_by.snapshot_every,
+            snapshot_every=self._told_by.snapshot_every,
         )
         if self.front is not None:
             self.front.follow(epoch, partial(_is_running, weakref.ref(plan)))

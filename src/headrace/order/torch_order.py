@@ -82,7 +82,7 @@ class TorchOrder(Schedule):
         batched: bool = True,
         told: Told | None = None,
     ) -> None:
-        self._told_by = told
+        self._told_by = told or Told()
         self._index_sampler = index_sampler
         self._batched = batched
         self._parts = parts_of(index_sampler)
@@ -106,7 +106,7 @@ class TorchOrder(Schedule):
             batches=batches,
             batched=self._batched,
             position=self._position_of,
-            snapshot_every=0 if self._told_by is None else self._told_by.snapshot_every,
+            snapshot_every=self._told_by.snapshot_every,
         )
         keys.follow(plan)
         return plan

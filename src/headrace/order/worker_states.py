@@ -29,11 +29,11 @@ class Told:
 
     Attributes:
         dataset: which may know its state.
-        snapshot_every: after how many batches they do.
+        snapshot_every: after how many batches they do; 0 if they do not.
     """
 
-    dataset: Any
-    snapshot_every: int = 1
+    dataset: Any = None
+    snapshot_every: int = 0
 
 
 class ToldStates:
@@ -64,7 +64,7 @@ class ToldStates:
         return {"workers": workers, "states": [self._states.get(number) for number in range(max(1, workers))]}
 
 
-def check_told(start: Mapping[str, Any], told: Told | None) -> None:
+def check_told(start: Mapping[str, Any], told: Told) -> None:
     """See that the states in a position can be given back to the workers.
 
     Raises:
@@ -77,4 +77,4 @@ def check_told(start: Mapping[str, Any], told: Told | None) -> None:
     if saved.get("last_worker") is not None:
         whole(0, len(states) - 1)(saved["last_worker"], "course.last_worker")
     if any("dataset" in (state or ()) for state in states):
-        check_owner(None if told is None else told.dataset)
+        check_owner(told.dataset)
