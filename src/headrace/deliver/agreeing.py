@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 from headrace.base.errors import RankError
@@ -122,4 +123,5 @@ def leave(agreement: Agreement | None) -> None:
     """Let the other ranks know that this one has left its epoch, if it has one."""
     if agreement is not None and agreement.is_open:
         agreement.is_open = False
-        agreement.tell(ENDED)
+        with suppress(Exception):  # the others may be gone, too
+            agreement.tell(ENDED)
