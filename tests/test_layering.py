@@ -78,7 +78,8 @@ MAY_IMPORT = {
         "streams",
         "tuning",
     },
-    "testing": {"base", "data", "engines"},
+    "conformance": {"base"},
+    "testing": {"base", "conformance", "data", "engines"},
     # What is built on the loaders.
     "tuning": {"base", "data", "frameworks", "loader", "streams"},
     "torch_patch": {"loader", "order"},

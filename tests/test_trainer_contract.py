@@ -248,6 +248,23 @@ def test_a_mesh_says_which_part_is_for_whom(sizes, names, at, dims, expected):
     assert rows(loader) == rows(DataLoader(DATA, 2, shuffle=True, seed=1, shard=expected))
 
 
+MESHED = {
+    "stream": lambda shard: DataLoader(numbers(), 2, shard=shard, seed=1),
+    "lanes": lambda shard: MultiStreamDataLoader(
+        [[i] for i in DATA], 4, assign="partition", cycle=False, shard=shard, output="numpy"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MESHED)
+def test_a_mesh_gives_peers_the_same_part_of_every_kind(kind):
+    parts = [
+        [as_lists(MESHED[kind](Mesh((2, 2), ("dp", "tp"), [data, tensor]))) for tensor in (0, 1)] for data in (0, 1)
+    ]
+    assert parts[0][0] == parts[0][1] != parts[1][0] == parts[1][1]
+    assert parts[1][0] == as_lists(MESHED[kind]((1, 2)))
+
+
 @needs_torch
 def test_a_mesh_of_torch():
     import torch.distributed as dist

@@ -28,6 +28,7 @@ from headrace.base.errors import (
     InspectError,
     InternalError,
     MissingExtraError,
+    RankError,
     RecordError,
     RemoteTraceback,
     RetriesExhaustedError,
@@ -53,6 +54,7 @@ from headrace.data.dataset import (
 )
 
 if TYPE_CHECKING:
+    from headrace.base.own_states import Stateful
     from headrace.batch.sequences import Packed, Padded, pack_collate, pad_collate, unpack_sequences
     from headrace.data.dataset import TensorDataset
     from headrace.data.shared_list import SharedList
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
     from headrace.inspecting import Inspection, inspect
-    from headrace.loader import DataLoader
+    from headrace.loader import DataLoader, StatefulDataLoader
     from headrace.multistream.dataset import MultiStreamDataset
     from headrace.multistream.loader import MultiStreamDataLoader
     from headrace.multistream.steps import StreamBatch
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from headrace.order.batch_sampler import BatchSampler
     from headrace.order.bucket_batches import BucketBatchSampler, sample_lengths
     from headrace.order.class_batches import ClassBatchSampler
-    from headrace.order.distributed import DistributedSampler
+    from headrace.order.distributed import DistributedSampler, StatefulDistributedSampler
     from headrace.order.samplers import (
         ChunkedSampler,
         RandomSampler,
@@ -116,6 +118,9 @@ _LATE = {
     "Sampler": "order.samplers",
     "SequentialSampler": "order.samplers",
     "SharedList": "data.shared_list",
+    "Stateful": "base.own_states",
+    "StatefulDataLoader": "loader",
+    "StatefulDistributedSampler": "order.distributed",
     "Stream": "streams.stream",
     "StreamBatch": "multistream.steps",
     "SubsetRandomSampler": "order.samplers",
@@ -183,6 +188,7 @@ __all__ = [
     "Packed",
     "Padded",
     "RandomSampler",
+    "RankError",
     "RayEngine",
     "RayPool",
     "RecordError",
@@ -193,6 +199,9 @@ __all__ = [
     "SharedList",
     "StackDataset",
     "StateError",
+    "Stateful",
+    "StatefulDataLoader",
+    "StatefulDistributedSampler",
     "Stream",
     "StreamBatch",
     "Subset",

@@ -140,6 +140,24 @@ def check_quarantine(quarantine: Any, on_error: Any) -> None:
         raise ValueError("quarantine keeps what is left out: pass on_error='skip', too.")
 
 
+def check_snapshots(every: Any, save_generators: Any, engine: Any, seed: Any, *, is_stream: bool) -> None:
+    _check_integer("snapshot_every_n_steps", every, "1 asks for the state of a dataset after each batch.")
+    if every < 1:
+        raise ValueError(f"snapshot_every_n_steps must be at least 1, got {every}.")
+    if not save_generators:
+        return
+    if seed is not None or is_stream:
+        raise ValueError(
+            "save_generators is for random numbers that no seed decides, in datasets by key and iterable datasets. "
+            f"{'Leave it out' if seed is not None else 'Pass seed= instead'}: with a seed, all of them resume anyway."
+        )
+    if engine == "threads":
+        raise ValueError(
+            "save_generators needs worker processes: threads share the global generators. Pass seed= instead, and draw "
+            "from headrace.rng()."
+        )
+
+
 def check_callables(collate_fn: Any, worker_init_fn: Any) -> None:
     sequences = loaded("headrace.batch.sequences")  # else nobody can have passed its function
     if sequences is not None and collate_fn is sequences.pad_collate:

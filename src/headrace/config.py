@@ -30,6 +30,9 @@ class LoaderConfig(NamedTuple):
         deepens: whether it is up to us how far ahead the workers load.
         library: whose global generator is drawn from: "torch" or "numpy".
         promised_samples: what `len(loader)` said of an iterable dataset.
+        snapshot_every: after how many batches a dataset that knows its state is asked for it.
+        saves_generators: whether the states of the workers' generators are kept, too.
+        agrees: whether all ranks end an epoch as soon as one has no more batches.
     """
 
     dataset: Any
@@ -59,6 +62,9 @@ class LoaderConfig(NamedTuple):
     on_worker_death: str = "raise"
     max_restarts: int | None = None
     promised_samples: int | None = None
+    snapshot_every: int = 1
+    saves_generators: bool = False
+    agrees: bool = False
 
     @property
     def skips(self) -> bool:
@@ -105,6 +111,8 @@ class LoaderConfig(NamedTuple):
             skip_errors=self.skips,
             seed=self.seed,
             starts=starts,
+            snapshot_every=self.snapshot_every,
+            saves_generators=self.saves_generators,
             reader=reader,
             taught=taught_types(),
             timed=timed,

@@ -12,12 +12,14 @@ from typing import Any, Protocol, cast
 from headrace.base.errors import StateError, warn_user
 from headrace.base.generators import derive_key
 from headrace.base.messages import BadSample
+from headrace.base.optional import loaded
 from headrace.base.plan import Plan
 from headrace.base.state import VERSION, check_seal, parse_header, seal
 from headrace.config import LoaderConfig, Reports
 from headrace.data.dataset import is_datapipe
+from headrace.deliver.agreeing import AgreedBatches, Agreement, leave
 from headrace.deliver.device import DEPTH, plan_delivery
-from headrace.deliver.iterator import LoaderIterator, PromisedLength
+from headrace.deliver.iterator import EpochBatches, LoaderIterator, PromisedLength
 from headrace.deliver.pinning import pin_function
 from headrace.deliver.quarantine import Quarantine
 from headrace.deliver.skipped import SkippedSamples
@@ -27,6 +29,7 @@ from headrace.engines.worker import loop_workplace
 from headrace.flow import Account, Flow
 from headrace.frameworks.framework import random_source
 from headrace.order.schedule import Schedule
+from headrace.order.shard import find_rank
 from headrace.preparing import PreparingEngine
 
 _SEED_BITS = 2**63 - 1
@@ -82,6 +85,7 @@ class Epochs:
         self._running: _Running | None = None
         self._errors_before = 0
         self._job: Job | None = None  # of the latest workers
+        self._agreement: Agreement | None = None  # of all ranks
 
     @property
     def schedule(self) -> Schedule:
@@ -141,17 +145,26 @@ class Epochs:
         if plan is not None:
             plan.catch_up()
         is_edge = plan is None or plan.is_over
+        course = self._edge() if plan is None or is_edge else plan.position()
         state = {
             "headrace": VERSION,
             "kind": self.schedule.kind,
             "epoch": self.next if plan is None else plan.epoch + plan.is_over,
-            "batches": 0 if plan is None or is_edge else plan.batches,
+            "batches": 0 if plan is None or is_edge else plan.batches - course.get("discard", 0),
             "errors": self._errors_before + len(self.reports.errors),
             "base_seed": 0 if plan is None else plan.base_seed,
             "shared_seed": None if plan is None else plan.shared_seed,
-            "course": deepcopy(self.schedule.edge() if plan is None or is_edge else plan.position()),
+            "course": deepcopy(course),
         }
         return seal(state)
+
+    def _edge(self) -> dict[str, Any]:
+        """The position between two epochs. Persistent workers, and the loop's process, keep their datasets."""
+        plan, edge = self._current, self.schedule.edge()
+        if plan is None or (plan.workers and self._running is None):
+            return edge
+        lasting = plan.lasting()
+        return {**edge, "kept": lasting} if lasting else edge
 
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next epoch begin where a state was taken, or the states of all ranks.
@@ -205,7 +218,8 @@ class Epochs:
             running.flow.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_latest": None, "_opened": None, "_running": None, "_job": None}
+        gone = ("_latest", "_opened", "_running", "_job", "_agreement")
+        return {**self.__dict__, **dict.fromkeys(gone)}
 
     def open(self, config: LoaderConfig) -> LoaderIterator:
         """The iterator of the next epoch, which begins as soon as its first batch is asked for.
@@ -226,17 +240,21 @@ class Epochs:
         """Start the next epoch."""
         self._hear()
         self._orders.check_ranks(self.schedule.rank)
+        leave(self._agreement)  # that of an epoch that was given up
+        if config.agrees and self._agreement is None:
+            self._agreement = _agreement_of_ranks(self.schedule.rank[1])
         self._has_begun = True
         # Where a state was taken after the last batch, the epoch is over; seeking to the end means no batches.
         was_taken = self._loaded is not None and self._loaded["base_seed"] is not None
         state, self._loaded = self._loaded, None
+        lasting: Mapping[str, Any] = {}
         if state is not None and _is_edge(state):
             self.schedule.restore(state["course"])
-            state = None
+            lasting, state = self._lasting(config, state["course"]), None
         if self._latest is not None:
             self._latest.catch_up()
         run = self.reports.recorder.begin(self.next)
-        start: Mapping[str, Any] = {} if state is None else state["course"]
+        start: Mapping[str, Any] = lasting if state is None else state["course"]
         batches, shared_seed = (0, None) if state is None else (state["batches"], state.get("shared_seed"))
         plan = self._make_plan(config, start, batches, shared_seed)
         if self._running is not None:
@@ -257,9 +275,25 @@ class Epochs:
             run.ready()
             iterator.timer = run
 
+    @staticmethod
+    def _lasting(config: LoaderConfig, course: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What workers that keep their datasets over epochs begin with."""
+        kept = course.get("kept")
+        if kept is None:
+            return {}
+        keeps = config.num_workers == 0 or config.persistent_workers
+        if keeps and kept["workers"] == config.num_workers:
+            return {"states": kept["states"]}
+        warn_user(
+            f"The state has what {kept['workers']} persistent workers, or the loop's own process, knew of their "
+            f"dataset at the end of an epoch; this loader has {config.num_workers} workers"
+            f"{'' if config.persistent_workers else ' that are not persistent'}, which begin anew."
+        )
+        return {}
+
     def _begin_after(self, config: LoaderConfig, iterator: LoaderIterator) -> bool:
         """Start the epoch after one that a state was taken at the very end of; not if its rest was left out."""
-        uneven = self.schedule.rank[1] > 1 and getattr(self._ranks, "even", None) == "allow"
+        uneven = self.schedule.rank[1] > 1 and getattr(self._ranks, "even", None) == "allow" and self._agreement is None
         if self.reports.errors or uneven:  # other ranks may have some left: all are to be in the same epoch
             return False
         self._begin(config, iterator)
@@ -318,7 +352,7 @@ class Epochs:
         stays = config.persistent_workers and plan.workers == config.num_workers > 0
         skipped = self._count_skips(config) if config.skips else None
         flow = self._make_flow(config, plan, engine, duplicates, skipped)
-        iterator.begin(flow, self.schedule, skipped, stays=stays, finish=finish)
+        iterator.begin(self._agreed(flow), self.schedule, skipped, stays=stays, finish=finish)
         if plan.workers > 0:
             flow.fill()
         if stays:
@@ -331,7 +365,11 @@ class Epochs:
         skipped = self._count_skips(config) if config.skips else None
         running.flow = self._make_flow(config, plan, running.engine, running.duplicates, skipped)
         running.flow.fill()
-        running.iterator.begin(running.flow, self.schedule, skipped, stays=True, finish=running.finish)
+        batches = self._agreed(running.flow)
+        running.iterator.begin(batches, self.schedule, skipped, stays=True, finish=running.finish)
+
+    def _agreed(self, flow: Flow) -> EpochBatches:
+        return flow if self._agreement is None else AgreedBatches(flow, self._agreement)
 
     def _make_flow(
         self,
@@ -360,7 +398,7 @@ class Epochs:
         if saved is None:
             # Drawn in every epoch, needed or not: torch does, and its generator must be left in the same state.
             return random_source(config.generator, config.library).draw_seed()
-        if plan.replays or not (plan.batches or plan.start.get("ahead")):
+        if plan.replays or config.saves_generators or not (plan.batches or plan.start.get("ahead")):
             return saved
         # What the workers drew until then is gone; they must not draw the same again.
         return derive_key(saved, plan.batches, "workers, gone on") & _SEED_BITS
@@ -393,6 +431,25 @@ def _seed_datapipe(config: LoaderConfig, saved: int | None) -> int | None:
     from headrace.frameworks.torch_datapipes import begin_epoch
 
     return begin_epoch(config.dataset, config.generator, shard=config.num_workers == 0, seed=saved)
+
+
+def _agreement_of_ranks(world: int) -> Agreement | None:
+    """Of all ranks of `torch.distributed`; None if there is only one.
+
+    Raises:
+        RuntimeError: nobody knows how to reach the others.
+    """
+    distributed = loaded("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        from headrace.frameworks.torch_ranks import TorchAgreement
+
+        return TorchAgreement() if distributed.get_world_size() > 1 else None
+    if max(world, find_rank()[1]) > 1:
+        raise RuntimeError(
+            'even="agree" needs torch.distributed, over which ranks agree: call torch.distributed.init_process_group() '
+            "before the first epoch."
+        )
+    return None
 
 
 def _is_edge(state: Mapping[str, Any]) -> bool:

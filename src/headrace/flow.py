@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, Literal, Protocol
 
 from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Exhausted, Failed, Finished, LazyBatch, Outcome, Span, Task
@@ -28,6 +29,13 @@ class Account(Protocol):
 
     def give(self, keys: Any, *, is_lost: bool) -> None:
         """A batch of these is handed to the loop, or left out, because it raised."""
+
+    is_surplus: bool
+    """Whether what comes now is left out, to keep ranks in step."""
+
+    @property
+    def names_samples(self) -> bool:
+        """Whether it knows which samples there are."""
 
     def end(self) -> None:
         """The loop is told that there is nothing more."""
@@ -166,6 +174,58 @@ class Flow:
             if self._run is not None:
                 self._run.samples += n_samples
             return batch
+
+    def peek(self) -> Literal["batch", "error", "end"]:
+        """Wait for what the loop gets next, and say what it is; what is none of these is told on the way."""
+        while True:
+            try:
+                for batch in self._batches:
+                    if batch is not LOST:
+                        self._batches = chain((batch,), self._batches)
+                        return "batch"
+                    self.plan.pending += 1
+                    self._account_for(batch)
+            except BaseException as error:
+                self.break_off(error)
+                raise
+            if self.plan.pending or self.plan.taken:
+                self.plan.catch_up()
+            try:
+                if not self._due:
+                    self._wait()
+            except StopIteration:
+                return "end"
+            due = self._due[0]
+            if type(due) is Batches:
+                self._begin(due)
+                continue
+            task, outcome = due  # type: ignore[misc]
+            if isinstance(outcome, (Finished, Failed)):
+                return "batch" if type(outcome) is Finished else "error"
+            self._due.popleft()
+            self._n_open -= 1
+            self.plan.give_one(task, outcome)
+            self._tell(task, outcome)
+
+    def forgo(self, n: int | None = None) -> None:
+        """Leave out the next n batches, which are accounted for; None for all that are left."""
+        account = self._account
+        if n is None and (account is None or not account.names_samples):
+            self._end()
+            self.abandon()
+            return
+        if account is not None:
+            account.is_surplus = True
+        while n is None or n > 0:
+            try:
+                next(self)
+            except StopIteration:
+                return
+            except Exception:  # noqa: BLE001 (nobody waits for it)
+                pass
+            n = None if n is None else n - 1
+        if account is not None:
+            account.is_surplus = False
 
     def break_off(self, error: BaseException) -> None:
         """A batch could not be taken: those that were to come next are gone."""

@@ -15,6 +15,7 @@ from headrace.arguments import (
     check_order,
     check_policies,
     check_quarantine,
+    check_snapshots,
     check_workers,
     checked_context,
     checked_seed,
@@ -24,6 +25,7 @@ from headrace.arguments import (
 from headrace.base.errors import WarnOnce
 from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import loaded
+from headrace.base.own_states import knows_state
 from headrace.base.user_classes import Adoptable, adopted
 from headrace.batch.collate import default_collate, default_convert
 from headrace.config import LoaderConfig
@@ -33,6 +35,7 @@ from headrace.engines.engine import Engine, EngineMaker
 from headrace.engines.ray_options import settle_workers
 from headrace.frameworks.framework import Output, resolve_output
 from headrace.loader_base import Loader
+from headrace.order.balance import Balance, Costs
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.iterables import IterableOrder
 from headrace.order.key_plan import is_settled
@@ -42,6 +45,7 @@ from headrace.order.seeded_order import order_by_seed
 from headrace.order.seeded_samplers import RankSampler, SeededSampler, SeededSequentialSampler
 from headrace.order.shard import Even, Shard, find_rank, resolve_shard
 from headrace.order.torch_order import TorchOrder
+from headrace.order.worker_states import Told
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -83,6 +87,8 @@ class DataLoader(Loader, Adoptable[T_co]):
         engine: what the workers are: "processes", "threads" for work that releases the GIL, or "ray" for actors on a
             Ray cluster (see `RayEngine` and `RayPool`); or an engine of your own (see `headrace.testing`).
         device: move batches of torch tensors there, ahead of the loop; what `torch.device` takes.
+        balance: with `shard`, what each sample costs, by its index: an array, or a function. Of the samples of each
+            step, every rank gets a part that costs about as much as those of others, in place of every `world`-th one.
         on_error: "raise", or "skip" to leave out samples that raise and go on; they are listed in `errors`, and the
             first one is told in a warning. An epoch that gives no batch because of them ends with an error.
         max_errors: with "skip", how many samples may be left out before an error; None for any number.
@@ -92,6 +98,10 @@ class DataLoader(Loader, Adoptable[T_co]):
         max_restarts: with "restart", how many workers are replaced in a row, with no batch in between, before an error;
             None is 30 and one for each worker, and of those that die as they start one for each worker.
         quarantine: with "skip", a file that samples that are left out are written to, each once, as JSON lines.
+        snapshot_every_n_steps: after how many batches a dataset with `state_dict` is asked for it. A state in between
+            is exact, too: the batches since are loaded again when it is resumed.
+        save_generators: keep the workers' random generators in the state, some 13 kB for each worker: so without
+            `seed`, random augmentations resume bit for bit.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or excludes another; the same type as torch's.
@@ -125,11 +135,14 @@ class DataLoader(Loader, Adoptable[T_co]):
         device: Any = None,
         shard: Any = None,
         even: Even = "drop",
+        balance: Costs | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         max_errors: int | None = None,
         on_worker_death: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        snapshot_every_n_steps: int = 1,
+        save_generators: bool = False,
     ) -> None:
         if not isinstance(engine, str) or (engine == "ray" and num_workers == "auto"):
             engine, num_workers = settle_workers(engine, num_workers)
@@ -170,6 +183,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         has_shard = resolve_shard(shard, even) is not None
         self.shard = shard
         self.even = even
+        self.balance = balance
         # Ranks must agree; torch's DistributedSampler has seed 0, too, unless told otherwise.
         self._is_stream = is_stream(dataset)
         self.seed = 0 if seed is None and has_shard and not self._is_stream else seed
@@ -179,6 +193,9 @@ class DataLoader(Loader, Adoptable[T_co]):
         self.max_restarts = max_restarts
         check_quarantine(quarantine, on_error)
         self.quarantine = quarantine
+        check_snapshots(snapshot_every_n_steps, save_generators, engine, seed, is_stream=self._is_stream)
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.save_generators = save_generators
         # Whose global generator is drawn from: that of the library the batches are for.
         self._random_library = "torch" if resolve_output(output) == "torch" else "numpy"
 
@@ -189,6 +206,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
+        self._balance = self._checked_balance(balance, batch_size, has_shard=has_shard)
         deals_all = sampler is None and batch_sampler is None and not self._iterable and not has_shard
         if sampler is None:
             sampler = self._default_sampler(shuffle, generator)
@@ -241,6 +259,9 @@ class DataLoader(Loader, Adoptable[T_co]):
             on_worker_death=self.on_worker_death,
             max_restarts=self.max_restarts,
             promised_samples=self._promised_samples,
+            snapshot_every=self._snapshot_every,
+            saves_generators=self.save_generators,
+            agrees=self.even == "agree",
         )
 
     def _orders(self, deals_all: bool) -> _Orders:
@@ -258,7 +279,23 @@ class DataLoader(Loader, Adoptable[T_co]):
             even=self.even,
             skips=self.on_error == "skip",
             deals_all=deals_all,
+            balance=self._balance,
+            told=Told(self.dataset, self._snapshot_every if self._tells_state else 0),
         )
+
+    @property
+    def _tells_state(self) -> bool:
+        """Whether workers tell of their datasets by key, or of their generators."""
+        return not self._iterable and (self.save_generators or knows_state(self.dataset))
+
+    @property
+    def _snapshot_every(self) -> int:
+        """A worker that stands in for another one must know its dataset's state after each batch.
+
+        And nobody knows which generators the loop's own process found at the beginning.
+        """
+        needs_all = self.on_worker_death == "restart" or (self.save_generators and not self.num_workers)
+        return 1 if needs_all else self.snapshot_every_n_steps
 
     def _default_sampler(self, shuffle: bool | None, generator: Any) -> Any:
         if self._iterable:
@@ -275,7 +312,21 @@ class DataLoader(Loader, Adoptable[T_co]):
         if self.shard is None:
             kind = SeededSequentialSampler if type(sampler) is SequentialSampler else SeededSampler
             return kind(sampler, self.seed)
-        return RankSampler(sampler, self.seed, partial(_found_shard, self.shard, self.even))
+        return RankSampler(sampler, self.seed, partial(_found_shard, self.shard, self.even), self._balance)
+
+    def _checked_balance(self, costs: Costs | None, batch_size: int | None, *, has_shard: bool) -> Balance | None:
+        if costs is None:
+            return None
+        if self._iterable or not has_shard:
+            raise ValueError(
+                "balance deals the samples of a dataset by key to ranks, so it needs shard=. Streams deal out windows, "
+                "whose rows are not known ahead."
+            )
+        if not callable(costs) and len(costs) != len(self.dataset):
+            raise ValueError(
+                f"balance must have the cost of each sample, got {len(costs)} for a dataset of {len(self.dataset)}."
+            )
+        return Balance(costs, batch_size or 1)
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
@@ -359,6 +410,10 @@ class DataLoader(Loader, Adoptable[T_co]):
         return shown(self)
 
 
+StatefulDataLoader = DataLoader
+"""torchdata's name: every loader has `state_dict` and `load_state_dict`."""
+
+
 @dataclass(frozen=True)
 class _Orders:
     """What decides the order of a loader. It does not hold the loader."""
@@ -376,6 +431,8 @@ class _Orders:
     even: Even
     skips: bool
     deals_all: bool
+    balance: Balance | None
+    told: Told
     warn: WarnOnce = field(default_factory=WarnOnce)
 
     def ranks(self) -> Shard | None:
@@ -405,9 +462,13 @@ class _Orders:
                 self.seed,
                 shard or Shard(),
                 describe,
+                self.told,
+                self.balance,
             )
         described["sampler"] = type(self.index_sampler if self.batch_size is None else self.sampler).__name__
-        return TorchOrder(self.index_sampler, self.generator, partial(describe, **described), batched=self.batched)
+        return TorchOrder(
+            self.index_sampler, self.generator, partial(describe, **described), batched=self.batched, told=self.told
+        )
 
     def _stream_schedule(self) -> Schedule:
         with hold_interrupts():  # see LoaderConfig.import_ahead

@@ -1,4 +1,4 @@
-"""Helps to test loaders: an engine whose completion order the test decides, and datasets that misbehave."""
+"""Helps to test loaders: checks for any of them, an engine whose order the test decides, datasets that misbehave."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.base.messages import Outcome, Task
+from headrace.conformance import Conformance, check_loader
 from headrace.data.dataset import Dataset
 from headrace.engines.engine import Job
 from headrace.engines.worker import Worker
+
+__all__ = [
+    "Conformance",
+    "DyingDataset",
+    "FlakyDataset",
+    "HandDrivenEngine",
+    "SlowDataset",
+    "check_loader",
+]
 
 
 class HandDrivenEngine:

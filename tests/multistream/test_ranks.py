@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
 
 import numpy as np
@@ -71,20 +72,51 @@ def test_a_rank_that_has_nothing_left_goes_on_after_a_resume():
     assert rest == [{"data": [[0], [0]], "targets": [[-100], [-100]], "mask": [[False], [False]]}] * 4
 
 
-def test_of_unknown_lengths_each_rank_needs_its_own_state():
-    case = Case(given="generators")
+@pytest.mark.parametrize("given", ["generators", "lists"])
+@pytest.mark.parametrize("later", [1, 2, 3])
+def test_the_state_of_one_rank_fits_all_and_so_do_those_of_all(given, later):
+    case = Case(given=given)
     states = []
     for rank in range(2):
         loader = case.loader(shard=(rank, 2))
         for _ in islice(loader, 5):
             pass
+        states.append(through_json(loader.state_dict()))
+    expected = case.expected(9)[5:]
+    for rank in range(later):
+        for state in (states, states[::-1]):
+            loader = case.loader(shard=(rank, later))
+            loader.load_state_dict(state)
+            assert take(loader, 4) == [batch[own(case, rank, later)] for batch in expected]
+        for other, state in enumerate(states):
+            loader = case.loader(shard=(rank, later))
+            mine, theirs = own(case, rank, later), own(case, other, 2)
+            is_there = theirs.start <= mine.start and mine.stop <= theirs.stop
+            reads_again = given == "generators" and not is_there
+            with pytest.warns(UserWarning, match="read again up to there") if reads_again else nullcontext():
+                loader.load_state_dict(state)
+            assert take(loader, 4) == [batch[own(case, rank, later)] for batch in expected]
+            assert loader.state_dict()["batches"] == 9
+
+
+def own(case, rank, world):
+    """The positions of a rank."""
+    positions = case.loader(shard=(rank, world))._positions.positions
+    return slice(positions.start, positions.stop)
+
+
+def test_states_of_some_ranks_or_of_different_moments_are_refused():
+    case = Case(given="generators", batch_size=3)
+    states = []
+    for rank, n_batches in enumerate((5, 5, 5, 6)):
+        loader = case.loader(shard=(min(rank, 2), 3))
+        for _ in islice(loader, n_batches):
+            pass
         states.append(loader.state_dict())
-    for rank in range(2):
-        loader = case.loader(shard=(rank, 2))
-        loader.load_state_dict(states[rank])
-        with pytest.raises(StateError, match="another rank"):
-            loader.load_state_dict(states[1 - rank])
-        assert len(take(loader, 3)) == 3
+    with pytest.raises(StateError, match="that of position 1 is missing"):
+        case.loader(shard=(0, 3)).load_state_dict([states[0], states[2]])
+    with pytest.raises(StateError, match="must be of one moment"):
+        case.loader(shard=(0, 3)).load_state_dict([states[0], states[1], states[3]])
 
 
 def test_auto_asks_the_launcher(monkeypatch):

@@ -13,6 +13,7 @@ stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="needs to
 
 import torch  # noqa: E402
 from torch.utils import data as torch_data  # noqa: E402
+from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
 
 import headrace  # noqa: E402
 from tests.resuming import own_generators  # noqa: E402
@@ -24,7 +25,8 @@ pytestmark = [
 ]
 
 
-LOADERS = {"torchdata": stateful.StatefulDataLoader, "headrace": headrace.DataLoader}
+LOADERS = {"torchdata": stateful.StatefulDataLoader, "headrace": headrace.StatefulDataLoader}
+SAMPLERS = {"torchdata": StatefulDistributedSampler, "headrace": headrace.StatefulDistributedSampler}
 
 
 @pytest.fixture(params=LOADERS)
@@ -317,3 +319,206 @@ def test_the_same_methods_have_the_same_names():
     for name in ("state_dict", "load_state_dict"):
         assert callable(getattr(stateful.StatefulDataLoader, name))
         assert callable(getattr(headrace.DataLoader, name))
+
+
+# Datasets that know their state
+
+
+class Aging(torch_data.Dataset):
+    """By key; it counts what each copy of it has given, and draws from a generator of its own."""
+
+    def __init__(self, n=20):
+        self.n = n
+        self.given = 0
+        self.generator = torch.Generator().manual_seed(11)
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        self.given += 1
+        return index * 10_000 + self.given * 100 + int(torch.randint(100, (), generator=self.generator))
+
+    def state_dict(self):
+        return {"given": self.given, "generator": self.generator.get_state().tolist()}
+
+    def load_state_dict(self, state):
+        self.given = state["given"]
+        self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+
+
+class Lengths(torch_data.IterableDataset):
+    """Numbers from an iterator that knows its state; workers have very different amounts, some none."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+
+    def __iter__(self):
+        worker = torch_data.get_worker_info()
+        if worker is None:
+            return Numbers(range(sum(self.lengths)))
+        first = sum(self.lengths[: worker.id])
+        return Numbers(range(first, first + self.lengths[worker.id]))
+
+
+class Numbers:
+    def __init__(self, numbers):
+        self.numbers = numbers
+        self.given = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.given == len(self.numbers):
+            raise StopIteration
+        self.given += 1
+        return self.numbers[self.given - 1]
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.given = state["given"]
+
+
+class Lasting(Stream):
+    """Its own iterator, which knows of former epochs: each of them has other numbers."""
+
+    epoch = -1
+
+    def __iter__(self):
+        self.epoch += 1
+        return super().__iter__()
+
+    def __next__(self):
+        return 1000 * self.epoch + super().__next__()
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "given": self.given}
+
+    def load_state_dict(self, state):
+        self.epoch, self.given = state["epoch"], state["given"]
+
+
+DATASETS = {"by key": Aging, "iterators": lambda: Lengths([0, 13, 7]), "its own iterator": lambda: StatefulStream(20)}
+
+
+def workers_for(kind, workers):
+    return 3 if workers and kind == "iterators" else workers
+
+
+@pytest.mark.parametrize("kind", DATASETS)
+@pytest.mark.parametrize(
+    ("workers", "persistent"), [(0, False), (2, False), (2, True)], ids=["alone", "workers", "persistent"]
+)
+@pytest.mark.parametrize("every", [1, 3])
+def test_every_dataset_with_a_state_goes_on(make, kind, workers, persistent, every):
+    def new():
+        return make(
+            DATASETS[kind](),
+            batch_size=2,
+            num_workers=workers_for(kind, workers),
+            persistent_workers=persistent,
+            snapshot_every_n_steps=every,
+        )
+
+    want = lists(new())
+    for stop in (1, 4, 6):
+        loader = new()
+        iterator = iter(loader)
+        got = [next(iterator).tolist() for _ in range(stop)]
+        state = loader.state_dict()
+        other = new()
+        other.load_state_dict(state)
+        resumed = iter(other)
+        got.append(next(resumed).tolist())
+        again = other.state_dict()  # soon after a resume
+        third = new()
+        third.load_state_dict(again)
+        assert got + lists(third) == want
+
+
+@pytest.mark.parametrize("kind", [Aging, lambda: Lasting(12)], ids=["by key", "its own iterator"])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, True)], ids=["alone", "persistent"])
+def test_what_a_dataset_knows_lasts_over_epochs(make, kind, workers, persistent):
+    def new():
+        return make(kind(), batch_size=2, num_workers=workers, persistent_workers=persistent)
+
+    straight = new()
+    epochs = [lists(straight) for _ in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2]
+    loader, other = new(), new()
+    lists(loader)
+    state = loader.state_dict()
+    other.load_state_dict(state)
+    assert [lists(other) for _ in range(2)] == epochs[1:]
+    iterator = iter(loader)
+    got = [next(iterator).tolist() for _ in range(2)]
+    third = new()
+    third.load_state_dict(loader.state_dict())
+    assert [got + lists(third), lists(third)] == epochs[1:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_may_be_loaded_while_an_epoch_runs_and_twice(make, workers):
+    loader = make(Aging(), batch_size=2, num_workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    state = loader.state_dict()
+    want = lists(iterator)
+    other = make(Aging(), batch_size=2, num_workers=workers)
+    running = iter(other)
+    next(running)
+    for _ in range(2):
+        other.load_state_dict(state)
+        assert lists(other) == want
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_distributed_sampler_knows_how_far_it_is(name):
+    sampler = SAMPLERS[name](range(10), num_replicas=2, rank=1, shuffle=False)
+    assert isinstance(sampler, torch_data.DistributedSampler)
+    indices = iter(sampler)
+    assert (sampler.yielded, sampler.state_dict()) == (0, {"yielded": 0})
+    assert [next(indices), next(indices)] == [1, 3]
+    assert (sampler.yielded, sampler.state_dict()) == (2, {"yielded": 2})
+    other = SAMPLERS[name](range(10), num_replicas=2, rank=1, shuffle=False)
+    other.load_state_dict(sampler.state_dict())
+    assert other.next_yielded == 2
+    assert list(other) == [5, 7, 9]
+    assert other.next_yielded is None
+    assert list(other) == [1, 3, 5, 7, 9]
+    for wrong in ({}, {"yielded": -1}):
+        with pytest.raises(ValueError, match="state"):
+            sampler.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_loader_with_such_a_sampler_goes_on(name, workers):
+    def new():
+        sampler = SAMPLERS[name](range(24), num_replicas=2, rank=1, seed=4)
+        return LOADERS[name](list(range(24)), batch_size=2, sampler=sampler, num_workers=workers)
+
+    straight = new()
+    want = lists(straight)
+    for stop in (1, 3):
+        loader = new()
+        iterator = iter(loader)
+        got = [next(iterator).tolist() for _ in range(stop)]
+        other = new()
+        other.load_state_dict(loader.state_dict())
+        assert got + lists(other) == want
+        assert lists(other) == want
+    after = new()
+    after.load_state_dict(straight.state_dict())
+    if (name, workers) == ("torchdata", 0):
+        assert lists(after) == []  # what the sampler has yielded counts for the next epoch
+    assert lists(after) == want
+
+
+def test_the_protocol_is_the_same():
+    for example, expected in ((Aging(), True), (Numbers(range(1)), True), (Stream(1), False)):
+        assert isinstance(example, stateful.Stateful) is isinstance(example, headrace.Stateful) is expected

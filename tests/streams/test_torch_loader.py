@@ -57,3 +57,18 @@ def test_ranks_share_the_records(lines, workers, monkeypatch):
         monkeypatch.setenv("RANK", str(rank))
         seen += [line for batch in DataLoader(lines, batch_size=4, num_workers=workers) for line in batch]
     assert sorted(seen) == every_line()
+
+
+@pytest.mark.parametrize("start_method", [None, "fork", "spawn"])
+def test_rows_that_accelerate_would_deal_out_again_are_refused(lines, start_method, monkeypatch):
+    """Its class alone tells so, in a worker process that knows nothing else of it, too."""
+    shards = pytest.importorskip("accelerate.data_loader", reason="needs accelerate")
+    from torch.utils.data import DataLoader
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    dealt = shards.IterableDatasetShard(lines, batch_size=4, num_processes=2, process_index=1)
+    workers = {} if start_method is None else {"num_workers": 1, "multiprocessing_context": start_method}
+    with pytest.raises(RuntimeError, match="a part of its part"):
+        list(DataLoader(dealt, batch_size=4, **workers))
+    assert list(DataLoader(lines, batch_size=4, **workers))

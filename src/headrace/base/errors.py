@@ -8,6 +8,7 @@
         ├── CollateTypeError (TypeError)       a sample of a type that no collate function knows
         ├── TooManyBadSamplesError (RuntimeError)   more samples were left out than `max_errors` allows, or all
         ├── StateError (ValueError)            a saved state that does not fit the loader it is loaded into
+        ├── RankError (RuntimeError)           another rank has failed, or is gone
         ├── AuditError (RuntimeError)          samples of an epoch did not come, or came more often than they should
         ├── RecordError (ValueError)           a record, or the file around it, cannot be read as what it should be
         ├── ChangedFileError (RuntimeError)    a file is not the one that was listed
@@ -62,6 +63,10 @@ class _FieldError(HeadraceError):
 
 class StateError(HeadraceError, ValueError):
     """A saved state does not fit the loader that it is loaded into, or is none."""
+
+
+class RankError(HeadraceError, RuntimeError):
+    """With `even="agree"`: another rank has an error in place of a batch, or is gone."""
 
 
 class AuditError(HeadraceError, RuntimeError):

@@ -81,16 +81,20 @@ class IterableStart(NamedTuple):
 
     Attributes:
         epoch: that it belongs to.
-        batches: how many it has given already, and `size` how many samples each of them took.
-        state: what the stream told of itself then; None if it knows no state, and is to be run forward.
+        batches: how many it has given already, and `size` how many samples each of them took; None for single ones.
+        state: what the stream told of itself, some batches ago; None if it knows no state.
+        since: how many batches ago, which it is run forward; all of them without a state.
         has_ended: whether there is nothing left.
+        is_new: whether the state is of the end of the epoch before.
     """
 
     epoch: int = 0
     batches: int = 0
-    size: int = 1
+    size: int | None = 1
     state: Any = None
     has_ended: bool = False
+    since: int = 0
+    is_new: bool = False
 
 
 class BeginEpoch(NamedTuple):
@@ -170,7 +174,7 @@ class Finished(NamedTuple):
     Attributes:
         batch: may be `LazyBatch`; see `decoded`.
         fingerprint: tells a stream's first batches apart from those of another worker.
-        state: of a stream that knows its own, after this batch.
+        state: what the worker told of its dataset and its generators after this batch, if that is wanted.
         span: when it was made, if that was timed.
         n_samples: how many it has, if fewer than were asked for; -1 else.
     """
@@ -211,6 +215,7 @@ class Exhausted(NamedTuple):
 
     number: int
     bad: tuple[BadSample, ...] = ()
+    state: Any = None
 
 
 Outcome: TypeAlias = Finished | Failed | Skipped | Exhausted

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from headrace.base.errors import StateError
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A dataset, iterator or sampler that knows its state, which loaders then save and restore with their own.
+
+    The same protocol as `torchdata.stateful_dataloader.Stateful`.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go there."""
 
 
 def knows_state(owner: Any) -> bool:

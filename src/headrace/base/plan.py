@@ -143,6 +143,10 @@ class Plan(ABC):
         """Where the workers begin, one by one; None for the beginning."""
         return None
 
+    def lasting(self) -> dict[str, Any]:
+        """What workers told of their datasets and generators, which last longer than the epoch if the workers do."""
+        return {}
+
     def catch_up(self) -> None:
         """Take note of all batches that were given: they are not noted one by one."""
         taken, n = self.taken, self.pending + self.taken

@@ -15,6 +15,7 @@ import numpy as np
 from headrace.base.errors import StateError
 from headrace.base.generators import States, generator_states, restore_generators
 from headrace.base.optional import loaded
+from headrace.base.randomness import enter_sample, rng, worker_states
 from headrace.base.schema import (
     anything,
     count,
@@ -145,6 +146,20 @@ def load_generators(saved: Mapping[str, Any]) -> None:
     restore_generators(states)
 
 
+def save_worker_generators() -> dict[str, Any]:
+    """The states of all that this process draws from without a seed, for JSON: the global generators and `rng`."""
+    _, own = worker_states()
+    return {**save_generators(), "rng": None if own is None else _plain(own)}
+
+
+def load_worker_generators(saved: Mapping[str, Any]) -> None:
+    """Set them to what `save_worker_generators` gave."""
+    enter_sample(None)
+    if saved["rng"] is not None:
+        rng().bit_generator.state = saved["rng"]  # to make it may draw from the others
+    load_generators(saved)
+
+
 def save_generator(generator: Any) -> Any:
     """The state of a user's own generator of torch, NumPy or Python, for JSON; None if it is something else."""
     torch_loaded = loaded("torch")
@@ -195,13 +210,12 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode("ascii")
 
 
-_GLOBAL = record(
-    {
-        "python": each(exactly(3), packed(2500), maybe(number)),
-        "numpy": maybe(each(exactly("MT19937"), packed(2496), whole(0, 624), whole(0, 1), number)),
-        "torch": maybe(packed()),
-    }
-)
+_GLOBAL_FIELDS = {
+    "python": each(exactly(3), packed(2500), maybe(number)),
+    "numpy": maybe(each(exactly("MT19937"), packed(2496), whole(0, 624), whole(0, 1), number)),
+    "torch": maybe(packed()),
+}
+_GLOBAL = record(_GLOBAL_FIELDS)
 _MOST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}  # NumPy does not check them
 
 
@@ -212,6 +226,15 @@ def parse_generators(saved: Any, path: str) -> Any:
     _try_on(random.Random(), {"python": [3, array("I", b64decode(parsed["python"][1])), parsed["python"][2]]}, path)
     if torch is not None and parsed["torch"] is not None:
         _try_on(torch.Generator(), {"torch": parsed["torch"]}, path)
+    return parsed
+
+
+def parse_worker_generators(saved: Any, path: str) -> Any:
+    """The schema of what `save_worker_generators` gives."""
+    parsed = record({**_GLOBAL_FIELDS, "rng": anything})(saved, path)
+    if parsed["rng"] is not None:
+        like(save_generator(np.random.default_rng(0))["numpy"], _MOST)(parsed["rng"], f"{path}.rng")
+    parse_generators({name: parsed[name] for name in _GLOBAL_FIELDS}, path)
     return parsed
 
 

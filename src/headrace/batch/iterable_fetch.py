@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -13,6 +13,7 @@ from headrace.base.errors import StateError
 from headrace.base.messages import IterableStart, Place, PlacedKeys, Pull
 from headrace.base.own_states import knows_state, load_state
 from headrace.base.randomness import SampleRandomness
+from headrace.base.state import load_worker_generators, save_worker_generators
 from headrace.batch.fetch import (
     POSITION,
     STOP,
@@ -40,6 +41,8 @@ class IterableFetcher:
         randomness: gives each batch its random numbers; if None, they are left to chance.
         lane: which of several iterations over copies of the dataset this is.
         start: where to begin.
+        snapshot_every: after how many batches the dataset is asked for its state.
+        saves_generators: whether the generators that it draws from are in the state, too.
     """
 
     def __init__(
@@ -53,9 +56,15 @@ class IterableFetcher:
         randomness: SampleRandomness | None = None,
         lane: int = 0,
         start: IterableStart | None = None,
+        snapshot_every: int = 1,
+        saves_generators: bool = False,
     ) -> None:
         self._dataset = dataset
         self._start = start
+        self._snapshot_every = snapshot_every
+        self._saves_generators = saves_generators
+        self._given = 0 if start is None else start.batches
+        self._generators: dict[str, Any] | None = None  # at the beginning, if they are wanted
         self._collate = collate
         self._drop_last = drop_last
         self._build = build
@@ -77,12 +86,19 @@ class IterableFetcher:
 
     def _begin(self) -> None:
         start = self._start
+        state = {} if start is None or start.state is None else start.state
         if start is not None and start.has_ended:
             self._samples = iter(())
-            if start.state is not None and "dataset" in start.state:
-                load_state(self._dataset, start.state["dataset"])  # with which it begins the next epoch
+            if "dataset" in state:
+                load_state(self._dataset, state["dataset"])  # with which it begins the next epoch
+            self._load_generators(state)
+        elif start is None or start.is_new or not ("dataset" in state or "iterator" in state):
+            self._load_generators(state)
+            self._generators = save_worker_generators() if self._saves_generators else None
+            self._samples = begin_stream(self._dataset, start)
         else:
             self._samples = begin_stream(self._dataset, start)
+            self._load_generators(state)
         # `islice` calls `__iter__` again, with which a dataset that is its own iterator may start over.
         self._is_built_in = not type(self._samples).__flags__ & _HEAP_TYPE
         self._tells_state = knows_state(self._dataset) or knows_state(self._samples)
@@ -90,11 +106,21 @@ class IterableFetcher:
         if start is not None:
             self._go_to(start)
 
+    @staticmethod
+    def _load_generators(state: Mapping[str, Any]) -> None:
+        if "generators" in state:
+            load_worker_generators(state["generators"])
+
     def _go_to(self, start: IterableStart) -> None:
-        if start.state is not None or start.has_ended:
+        if start.has_ended:
             self._begun = start.batches
             return
-        for number in range(start.batches):
+        first = self._begun = start.batches - start.since
+        # Whoever wants the same random numbers again must draw all of them, those of collating included.
+        redo = partial(self._skip, start.size or 1)
+        if self._saves_generators:
+            redo = partial(self._fetch, Pull(start.size))
+        for number in range(first, start.batches):
             if self._ended:
                 raise StateError(
                     f"The state was taken after {start.batches} batches of {type(self._dataset).__name__}, which ends "
@@ -102,7 +128,7 @@ class IterableFetcher:
                 )
             # An error ended this batch then, too; it was told, and the iteration went on as it does now.
             with suppress(Exception):
-                self._in_place(start.epoch, partial(self._skip, start.size))
+                self._in_place(start.epoch, redo)
             if self._watch is not None:
                 self._watch.bad.clear()
 
@@ -112,12 +138,31 @@ class IterableFetcher:
             self._pull(size)
             n -= size
 
-    def state(self) -> dict[str, Any] | None:
-        """What the dataset and its iterator tell of themselves, if they do, and whether they have come to the end."""
+    def state(self, *, is_last: bool = False) -> dict[str, Any] | None:
+        """What the dataset and its iterator tell of themselves, if they do, and whether they have come to the end.
+
+        Args:
+            is_last: whether no further batch comes; then none has come just now.
+        """
+        self._given += not is_last
         if not self._tells_state:
+            return self._generators_told()
+        if self._given % self._snapshot_every and not self._ended:
             return None
         state = stream_state(self._dataset, self._samples)
-        return None if state is None else {**state, "has_ended": self._ended}
+        if state is None:
+            return None
+        generators = {"generators": save_worker_generators()} if self._saves_generators else {}
+        return {**state, **generators, "has_ended": self._ended}
+
+    def _generators_told(self) -> dict[str, Any] | None:
+        """Of a dataset that knows no state, and so is run forward: the generators that it began with, told once.
+
+        At the end, it is those with which the next epoch begins.
+        """
+        if not self._saves_generators or not (self._given == 1 or self._ended):
+            return None
+        return {"generators": save_worker_generators() if self._ended else self._generators, "has_ended": self._ended}
 
     def fetch(self, keys: Any) -> Any:
         """The next batch.

@@ -12,12 +12,15 @@ from headrace.base.own_states import knows_state, load_state, state_of
 def begin_stream(dataset: Iterable[Any], start: IterableStart | None = None) -> Iterator[Any]:
     """An iterator over the dataset, set to the state that it told; `__iter__` is called once.
 
-    A dataset that is its own iterator, which `__iter__` may reset, gets its state afterwards; others before.
+    A dataset that is its own iterator, which `__iter__` may reset, gets its state afterwards, too, unless it is that of
+    the end of the epoch before.
     """
     state = {} if start is None or start.state is None else start.state
     if "dataset" in state:
         load_state(dataset, state["dataset"])
     samples = iter(dataset)
+    if start is not None and start.is_new:
+        return samples
     if "dataset" in state and samples is dataset:
         load_state(dataset, state["dataset"])
     if "iterator" in state:

@@ -114,7 +114,7 @@ class LoaderIterator:
         self._skipped: SkippedSamples | None = None
         self._finish: Callable[[Any], Any] | None = None
         self._stays = False
-        self._delivered = 0
+        self._delivered = self._discarded = 0
         self._begin: Callable[[LoaderIterator], None] | None = None
         self._count: Callable[[], int] | None = None
         self._failure: Exception | None = None
@@ -170,7 +170,7 @@ class LoaderIterator:
         self._stays = stays
         self._finish = finish
         self.on_empty = None
-        self._delivered = 0
+        self._delivered = self._discarded = 0
         self.timer = None
         self.promise = None
 
@@ -209,6 +209,7 @@ class LoaderIterator:
                 self._end(None)
                 return
             self._delivered += 1
+            self._discarded += 1
 
     @property
     def plan(self) -> Any:
@@ -272,7 +273,7 @@ class LoaderIterator:
         try:
             return next(self)
         except StopIteration:
-            if on_empty is None or self._delivered or not on_empty(self):
+            if on_empty is None or self._delivered > self._discarded or not on_empty(self):
                 raise
         return next(self)
 

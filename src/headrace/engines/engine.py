@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.base.messages import IterableStart, Outcome, Task
+from headrace.base.messages import Outcome, Task
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Job:
         shared_seed: for the random parts of a DataPipe, the same on all workers.
         skip_errors: whether samples that raise are left out of their batch.
         seed: what the samples' random numbers are keyed by, together with their places; None for torch's meaning.
-        starts: where the streams of the workers begin, one for each; None for their beginning.
+        starts: where the workers begin, one for each, as `Plan.starts` tells; None for the beginning.
+        snapshot_every: after how many batches a dataset that knows its state is asked for it.
+        saves_generators: whether the states of the workers' generators are wanted with it.
         reader: opened in the worker to answer its tasks, instead of a dataset; it has a method `open(workplace)`.
         taught: the collate functions that the user has registered, by type.
         timed: whether workers tell when they made their batches.
@@ -42,7 +44,9 @@ class Job:
     shared_seed: int | None = None
     skip_errors: bool = False
     seed: int | None = None
-    starts: tuple[IterableStart, ...] | None = None
+    starts: tuple[Any, ...] | None = None
+    snapshot_every: int = 1
+    saves_generators: bool = False
     reader: Any = None
     taught: Mapping[type, Any] = field(default_factory=dict)
     timed: bool = False

@@ -29,6 +29,7 @@ class Duties:
         states: of its generators, after the last task that came back.
         states_at_start: of the epoch; None means freshly seeded.
         dataset_at_start: the state of an iterable dataset there, if it knows one; None means that it is new.
+        dataset: the state of a dataset by key after the last task that came back, if it knows one.
     """
 
     number: int
@@ -39,12 +40,13 @@ class Duties:
     states: WorkerStates | None = None
     states_at_start: WorkerStates | None = None
     dataset_at_start: Any = None
+    dataset: Any = None
 
     def inherit(self, lost: Duties) -> None:
         """Take over what is known of a worker that this one stands in for, except its tasks."""
         self.last_done, self.times_done = lost.last_done, lost.times_done
         self.states, self.states_at_start = lost.states, lost.states_at_start
-        self.dataset_at_start = lost.dataset_at_start
+        self.dataset_at_start, self.dataset = lost.dataset_at_start, lost.dataset
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class Fleet:
         if self.restart and self.job.iterable:
             duties.last_done = task
             duties.times_done += 1
+        elif self.restart and message.state is not None:
+            duties.dataset = message.state.get("dataset")
         if isinstance(message, FailedRemotely):
             self.ready.append(Failed(message.number, message.error.rebuild(), message.state))
             return
@@ -162,7 +166,8 @@ class Fleet:
 
     def job_of(self, duties: Duties) -> Job:
         """The job that another worker begins with: that of the epoch before, if the lost one was still in it."""
-        return self._former_job if self._is_late(duties) else self.job
+        job = self._former_job if self._is_late(duties) else self.job
+        return job if duties.dataset is None else replace(job, starts=None)
 
     def _is_late(self, duties: Duties) -> bool:
         """Whether a worker is still in the epoch before, which was left."""
@@ -172,7 +177,7 @@ class Fleet:
         """How another worker takes over."""
         if self.job.iterable:
             return Resume(duties.states_at_start, duties.last_done, duties.times_done, duties.dataset_at_start)
-        return Resume(duties.states)
+        return Resume(duties.states, dataset=duties.dataset)
 
     def unfinished(self, duties: Duties) -> list[Any]:
         """What another worker has to be told after that: the tasks in flight, and the epoch if it had not begun it."""

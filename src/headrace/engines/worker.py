@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
@@ -25,7 +25,9 @@ from headrace.base.messages import (
     Span,
     Task,
 )
+from headrace.base.own_states import knows_state, load_state, state_of
 from headrace.base.randomness import SampleRandomness
+from headrace.base.state import load_worker_generators, save_worker_generators
 from headrace.base.world import get_worker_info
 from headrace.batch.collate import Collator, FrameworkCollate, collates_rows_by_default, teach
 from headrace.batch.fetch import (
@@ -178,6 +180,7 @@ class Worker:
             teach(job.taught)
         self._framework = framework
         self._allocate = allocate
+        self._n_workers = 1 if worker is None else worker.num_workers
         self._randomness = None if job.seed is None else self._make_randomness(job.seed)
         self._start = None if job.starts is None else job.starts[number or 0]
         self.begin_epoch(job.shared_seed)
@@ -195,6 +198,7 @@ class Worker:
             collate = self._stopwatch.watched(collate, batched=job.batched)
             build = self._stopwatch.builder(collator, collate)
         start, self._start = self._start, None
+        self._tells_state = False  # of a dataset by key
         self._fetcher: Fetcher
         if job.reader is not None:
             self._fetcher = job.reader.open(
@@ -219,8 +223,13 @@ class Worker:
                 randomness=self._randomness,
                 lane=self._number or 0,
                 start=start,
+                snapshot_every=job.snapshot_every,
+                saves_generators=job.saves_generators,
             )
         else:
+            if start is not None:
+                load_worker_state(job.dataset, start)
+            self._tells_state = job.saves_generators or knows_state(job.dataset)
             is_ours = take is not None and not takes_by_user_code(job.dataset)
             self._fetcher = MapFetcher(
                 job.dataset,
@@ -272,7 +281,7 @@ class Worker:
             case Skipped():
                 return Skipped(task.number, described, outcome.state)
             case Exhausted():
-                return Exhausted(task.number, described)
+                return Exhausted(task.number, described, outcome.state)
             case _:
                 return outcome
 
@@ -285,11 +294,11 @@ class Worker:
         try:
             batch = self._fetcher.fetch(task.keys)
             span = None if self._running is None else self._running.end()
-            return Finished(task.number, batch, (), None, self._stream_state(), span, self._n_short())
+            return Finished(task.number, batch, (), None, self._state(task), span, self._n_short())
         except EndOfStream:
-            return Exhausted(task.number)
+            return Exhausted(task.number, (), self._state(task, is_last=True))
         except (NoSampleLeft, Abandoned):
-            return Skipped(task.number, (), self._stream_state())
+            return Skipped(task.number, (), self._state(task))
         except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
             failure: Exception = error
             if isinstance(error, StopIteration):
@@ -298,15 +307,23 @@ class Worker:
                 failure.__cause__ = error
             if self._job.skip_errors and self._watch is not None:
                 self._watch.bad.append((key_at(task, -1), failure))
-                return Skipped(task.number, (), self._stream_state())
-            return Failed(task.number, failure, self._stream_state())
+                return Skipped(task.number, (), self._state(task))
+            return Failed(task.number, failure, self._state(task))
 
     def _n_short(self) -> int:
         """How many samples the batch has, if fewer than were asked for; -1 else."""
         return self._fetcher.n_short if isinstance(self._fetcher, IterableFetcher) else -1
 
-    def _stream_state(self) -> Any:
-        return self._fetcher.state() if isinstance(self._fetcher, IterableFetcher) else None
+    def _state(self, task: Task, *, is_last: bool = False) -> Any:
+        """What is told of the dataset after a task, and of the generators, if that is wanted.
+
+        Of datasets by key, each worker tells it after its last batch before every `snapshot_every`-th of all.
+        """
+        if isinstance(self._fetcher, IterableFetcher):
+            return self._fetcher.state(is_last=is_last)
+        if not self._tells_state or -(task.number + 1) % self._job.snapshot_every >= self._n_workers:
+            return None
+        return save_worker_state(self._job.dataset, saves_generators=self._job.saves_generators)
 
     def _described(self, bad: list[tuple[Any, Exception]], task: Task) -> tuple[BadSample, ...]:
         return tuple(describe_bad(key, task, self._number, error) for key, error in bad)
@@ -315,6 +332,20 @@ class Worker:
         """Where an error of this task was raised, for people: which worker, which batch, which sample."""
         position = -1 if self._watch is None else self._watch.board[POSITION]
         return f"in {whereabouts(self._kind, self._number)}, {place_of(task, position)}"
+
+
+def save_worker_state(dataset: Any, *, saves_generators: bool) -> dict[str, Any]:
+    """What a dataset by key tells of itself, if it does, and the generators that it draws from, if they are wanted."""
+    state: dict[str, Any] = {"dataset": state_of(dataset)} if knows_state(dataset) else {}
+    return {**state, "generators": save_worker_generators()} if saves_generators else state
+
+
+def load_worker_state(dataset: Any, state: Mapping[str, Any]) -> None:
+    """Go on from what `save_worker_state` gave."""
+    if "dataset" in state:
+        load_state(dataset, state["dataset"])
+    if "generators" in state:
+        load_worker_generators(state["generators"])
 
 
 def _convert_columns(collator: Collator, columns: dict[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class Audit:
         """Open the account of an epoch that begins, or goes on, now. One that is run again is counted anew."""
         if epoch not in self._goes_on or not part.first:
             nothing = Tally.of((), full=self.full)
-            self._epochs[epoch] = EpochAudit(epoch, [], nothing, nothing, nothing, nothing)
+            self._epochs[epoch] = EpochAudit(epoch, [], nothing, nothing, nothing, nothing, surplus=nothing)
         self._goes_on.discard(epoch)
         audit = self._epochs[epoch]
         if streams and audit.streams is None:
@@ -134,6 +134,13 @@ class EpochAccount:
         self._expected = expected
         self._full = full
         self._in_flight: dict[int, Tally] = {}
+        self.is_surplus = False
+        """Whether what comes now is left out."""
+
+    @property
+    def names_samples(self) -> bool:
+        """Whether samples are known; of a user's iterable, only batches are counted."""
+        return self._audit.streams is None
 
     def ask(self, task: Task, keys: Any) -> None:
         """A batch of these is asked for."""
@@ -143,6 +150,8 @@ class EpochAccount:
         """A batch of these is handed to the loop, or left out, because it raised."""
         if is_lost:
             self._audit.left_out += self._tally(keys)
+        elif self.is_surplus:
+            self._audit.surplus += self._tally(keys)
         else:
             self._audit.delivered += self._tally(keys)
 
@@ -155,7 +164,10 @@ class EpochAccount:
             audit.strangers.append(task.number)
         elif audit.streams is not None:
             worker = str(task.worker)
-            audit.streams[worker] = audit.streams.get(worker, 0) + (not isinstance(outcome, Exhausted))
+            counts = not (isinstance(outcome, Exhausted) or self.is_surplus)
+            audit.streams[worker] = audit.streams.get(worker, 0) + counts
+        elif isinstance(outcome, Finished) and self.is_surplus:
+            audit.surplus += asked
         elif isinstance(outcome, Finished):
             audit.delivered += asked
             if outcome.bad:
@@ -208,6 +220,7 @@ class EpochAudit:
         delivered: the samples that were handed to the loop.
         left_out: those that were bad, under `on_error="skip"`.
         raised: those of batches whose error was raised in the loop.
+        surplus: those of batches that were left out to keep ranks in step.
         lost: those that were asked for, and of which nothing was heard until the end.
         strangers: the numbers of batches that came again, or though nobody had asked for them.
         whole: the samples of all ranks from the beginning to the end; None if only the sampler knows.
@@ -232,6 +245,7 @@ class EpochAudit:
     is_guess: bool = False
     disagrees: bool = False
     streams: dict[str, int] | None = None
+    surplus: Tally = field(default_factory=Tally)
 
     @property
     def _latest(self) -> list[Part]:
@@ -264,7 +278,7 @@ class EpochAudit:
     @property
     def settled(self) -> Tally:
         """Everything of which the loop has heard."""
-        return self.delivered + self.left_out + self.raised
+        return self.delivered + self.left_out + self.raised + self.surplus
 
     @property
     def is_proven(self) -> bool:
@@ -301,7 +315,11 @@ class EpochAudit:
         expected = self.expected
         wanted = f"{expected.count:,} samples expected, " if expected is not None else ""
         text = f"{wanted}{self.delivered.count:,} {'' if wanted else 'samples '}delivered"
-        for tally, fate in ((self.left_out, "left out as bad"), (self.raised, "in batches that raised")):
+        for tally, fate in (
+            (self.left_out, "left out as bad"),
+            (self.raised, "in batches that raised"),
+            (self.surplus, "left out since other ranks had no more"),
+        ):
             text += f", {tally.count:,} {fate}" if tally.count else ""
         return text
 
@@ -342,7 +360,7 @@ class EpochAudit:
             self.whole, self.rest = other.whole, other.rest
             self.dropped, self.doubled, self.is_guess = other.dropped, other.doubled, other.is_guess
         self.parts = self.parts + other.parts
-        for name in ("delivered", "left_out", "raised", "lost"):
+        for name in ("delivered", "left_out", "raised", "lost", "surplus"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.strangers = self.strangers + other.strangers
         if other.streams is not None:
@@ -373,8 +391,8 @@ class EpochAudit:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        values = dict(saved)
-        for name in ("delivered", "left_out", "raised", "lost", "whole", "rest"):
+        values = {"surplus": Tally().save(), **saved}
+        for name in ("delivered", "left_out", "raised", "lost", "whole", "rest", "surplus"):
             values[name] = None if values[name] is None else Tally.load(values[name])
         values["parts"] = [Part(*part) for part in values["parts"]]
         return cls(**values)

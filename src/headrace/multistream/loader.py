@@ -68,6 +68,8 @@ class MultiStreamDataLoader(Loader):
         on_error: "raise", or "skip" to leave out the rest of a sequence that raises, and go on with the next one.
         shard: (rank, world), "auto" to ask torch.distributed or the launcher, or a mesh, as in `DataLoader`: this
             rank's part of the positions.
+        even: "allow", or "agree" to end the epoch on all ranks as soon as the positions of one are done; they agree
+            over torch.distributed.
 
     The others are those of `DataLoader`; `prefetch_factor` counts blocks of many steps.
 
@@ -114,7 +116,10 @@ class MultiStreamDataLoader(Loader):
         on_worker_death: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        even: Literal["allow", "agree"] = "allow",
     ) -> None:
+        if even not in ("allow", "agree"):
+            raise ValueError(f"even must be 'allow' or 'agree', got {even!r}.")
         if not isinstance(engine, str) or (engine == "ray" and num_workers == "auto"):
             engine, num_workers = settle_workers(engine, num_workers)
         if num_workers == "auto":
@@ -177,9 +182,11 @@ class MultiStreamDataLoader(Loader):
             max_errors=max_errors,
             on_worker_death=on_worker_death,
             max_restarts=max_restarts,
+            agrees=even == "agree",
         )
         self.shard = shard
         self._options.import_ahead()
+        self.even = even
         warn_of_many_workers(num_workers, engine)
 
     def _config(self) -> LoaderConfig:

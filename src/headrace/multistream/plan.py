@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import StateError, WorkerError
+from headrace.base.errors import StateError, WorkerError, warn_user
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import Batches, Due, Plan
 from headrace.base.schema import MOST, anything, count, each, items, record, refuse, table, variants, whole
@@ -124,6 +124,28 @@ class LaneSchedule(Schedule):
                 refuse(f"course.marks[{number!r}]", "of one of course.places", mark)
             whole(0, numbers[number])(mark["at"], f"course.marks[{number!r}].at")
 
+    def gather(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """One state, of those of all ranks, or of any of them.
+
+        Where lengths are unknown, and it does not have the positions of this rank, these are read again up to there.
+
+        Raises:
+            StateError: the states are not of one moment, or positions are missing.
+        """
+        state = states[0] if len(states) == 1 else _joined(states)
+        course, own = state["course"], self.positions.positions
+        known = range(course.get("first", 0), course.get("first", 0) + len(course.get("places", ())))
+        knows_all = self.positions.library.lengths is not None or set(own) <= set(known)
+        if not state["batches"] or "places" not in course or knows_all:
+            return state
+        check_equal(course["described"], self._described())
+        warn_user(
+            f"The state has positions {known.start} to {known.stop - 1}, and this rank has {own.start} to "
+            f"{own.stop - 1}, which are read again up to there, since the lengths of the sequences are not known. Pass "
+            "the states of all ranks, as a list, or lengths= to the loader."
+        )
+        return {**state, "batches": 0, "course": {"described": course["described"], "discard": state["batches"]}}
+
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         step = batch * self.positions.layout.length
         if self.positions.library.lengths is None:
@@ -183,6 +205,33 @@ class LaneSchedule(Schedule):
                 "of the same rank of as many ranks, or pass lengths= to both loaders."
             )
         return locate(self.positions.order(epoch, position), lengths, step)
+
+
+def _joined(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The state of all positions, of those of all ranks.
+
+    Raises:
+        StateError: they are not of one moment, or positions are missing.
+    """
+    courses = sorted((state["course"] for state in states), key=lambda course: course.get("first", 0))
+    if len({(state["epoch"], state["batches"]) for state in states}) > 1:
+        raise StateError(
+            "The states must be of one moment, got those of [epoch, batches] "
+            f"{[[state['epoch'], state['batches']] for state in states]}."
+        )
+    if not states[0]["batches"] or "places" not in courses[0]:
+        return states[0]
+    places: list[Any] = []
+    marks: dict[str, Any] = {}
+    for course in courses:
+        if course["first"] != courses[0]["first"] + len(places):
+            raise StateError(
+                f"There must be one state of each rank: that of position {courses[0]['first'] + len(places)} is "
+                f"missing, or there twice; the next one begins with {course['first']}."
+            )
+        marks |= {str(len(places) + int(number)): mark for number, mark in course["marks"].items()}
+        places += course["places"]
+    return {**states[0], "course": {**courses[0], "places": places, "marks": marks}}
 
 
 class BlockSize:

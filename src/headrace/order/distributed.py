@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
+from itertools import islice
 
 import numpy as np
 
@@ -81,6 +82,49 @@ class DistributedSampler(ChunkedSampler):
     def set_epoch(self, epoch: int) -> None:
         """Choose the shuffle of the next iteration; all ranks must pass the same number."""
         self.epoch = epoch
+
+
+class StatefulDistributedSampler(DistributedSampler):
+    """A `DistributedSampler` that knows how far it is, as torchdata's.
+
+    headrace's loaders resume without it: it is for scripts that use torchdata's, and for other loaders.
+
+    Attributes:
+        yielded: how many indices the latest iteration has given.
+        next_yielded: how many the next one leaves out; None for none.
+
+    Examples:
+        >>> sampler = StatefulDistributedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
+        >>> sampler.load_state_dict({"yielded": 2})
+        >>> list(sampler)
+        [4, 6]
+    """
+
+    yielded = 0
+    next_yielded: int | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        self.yielded, self.next_yielded = self.next_yielded or 0, None
+        if self.yielded >= self.num_samples:  # a state after the last index means the next epoch
+            self.yielded = 0
+        for index in islice(super().__iter__(), self.yielded, None):
+            self.yielded += 1
+            yield index
+
+    def state_dict(self) -> dict[str, int]:
+        """How many indices the latest iteration has given; or, before the next one, how many that is to leave out."""
+        return {"yielded": self.yielded if self.next_yielded is None else self.next_yielded}
+
+    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+        """Let the next iteration leave out as many indices as the state says.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        yielded = state_dict.get("yielded")
+        if not isinstance(yielded, int) or yielded < 0:
+            raise ValueError(f"The state must be {{'yielded': n}} with n of at least 0, got {state_dict!r}.")
+        self.next_yielded = yielded
 
 
 def _process_group() -> tuple[int, int]:

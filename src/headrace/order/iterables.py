@@ -12,14 +12,9 @@ from headrace.base.plan import Plan
 from headrace.base.schema import anything, count, flag, items, maybe, record, refuse, variants, whole
 from headrace.base.state import check_equal
 from headrace.order.schedule import Schedule
+from headrace.order.worker_states import KEPT, WORKER_STATE, Told, check_told
 
-_LANE = record(
-    {
-        "batches": count,
-        "state": maybe(record({"has_ended": flag}, {"dataset": anything, "iterator": anything})),
-        "has_ended": flag,
-    }
-)
+_LANE = record({"batches": count, "state": maybe(WORKER_STATE), "has_ended": flag}, {"since": count})
 _LANES = record({"described": anything, "workers": count, "last_lane": maybe(count), "lanes": items(_LANE)})
 
 
@@ -29,17 +24,23 @@ class LaneProgress:
 
     Attributes:
         batches: given to the loop.
-        state: what the dataset told of itself after the last of them, if it knows its state.
+        state: what the dataset told of itself, if it knows its state, before the last `since` of them.
     """
 
     batches: int = 0
     state: Any = None
     has_ended: bool = False
+    since: int = 0
+
+    def saved(self) -> dict[str, Any]:
+        """For a position."""
+        own = {"batches": self.batches, "state": self.state, "has_ended": self.has_ended}
+        return own if self.state is None or not self.since else {**own, "since": self.since}
 
 
 _COURSE = variants(
     {"lanes": _LANES, "workers": _LANES, "discard": record({"described": anything, "discard": count})},
-    record({"described": anything}),
+    record({"described": anything}, KEPT),
 )
 
 
@@ -76,6 +77,7 @@ class IterableOrder(Schedule):
     def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
         start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._described)
+        check_told(start, Told(self._dataset))
         if "lanes" not in start:
             if batches:
                 refuse("course", "a mapping with lanes", start)
@@ -118,26 +120,44 @@ class IterablePlan(Plan):
     ) -> None:
         super().__init__(epoch, start, batches=batches)
         self._pull = pull
-        self._count = (pull.keys if type(pull) is PlacedKeys else pull).count or 1
+        self._size = (pull.keys if type(pull) is PlacedKeys else pull).count
+        self._count = self._size or 1
         self._described = dict(described or {})
         self._number = batches
         self.last_lane: int | None = self.start.get("last_lane")
         self.lanes = {
-            number: LaneProgress(lane["batches"], lane["state"], lane["has_ended"])
+            number: LaneProgress(lane["batches"], lane["state"], lane["has_ended"], lane.get("since", 0))
             for number, lane in enumerate(self.start.get("lanes", ()))
         }
         self.after = self.last_lane
         self.ended = [number for number, lane in self.lanes.items() if lane.has_ended]
-        self.replays = any(lane.batches and lane.state is None and not lane.has_ended for lane in self.lanes.values())
+        self.replays = any(
+            lane.batches and not _knows_place(lane.state) and not lane.has_ended for lane in self.lanes.values()
+        )
 
     def starts(self) -> tuple[IterableStart, ...] | None:
         """Where the iterations of the workers go on; None for their beginning."""
-        lanes = self.start.get("lanes")
+        lanes, size = self.start.get("lanes"), self._size
         if lanes is None:
-            return None
+            states = self.start.get("states")
+            if states is None:
+                return None
+            return tuple(IterableStart(self.epoch, 0, size, state, is_new=True) for state in states)
         return tuple(
-            IterableStart(self.epoch, lane["batches"], self._count, lane["state"], lane["has_ended"]) for lane in lanes
+            IterableStart(
+                self.epoch,
+                lane["batches"],
+                size,
+                lane["state"],
+                lane["has_ended"],
+                lane["batches"] if lane["state"] is None else lane.get("since", 0),
+            )
+            for lane in lanes
         )
+
+    def lasting(self) -> dict[str, Any]:
+        states = [self.lanes.get(lane, LaneProgress()).state for lane in range(max(1, self.workers))]
+        return {"workers": self.workers, "states": states} if any(states) else {}
 
     def next_task(self, worker: int) -> Task:
         self._number += 1
@@ -147,15 +167,17 @@ class IterablePlan(Plan):
         lane = self.lanes.get(task.worker)
         if lane is None:
             lane = self.lanes[task.worker] = LaneProgress()
+        state = outcome.state
+        if state is not None:
+            lane.state = state
+            lane.since = 0 if _knows_place(state) else lane.batches
+            lane.has_ended = state["has_ended"]  # it may tell the state of its beginning then
         if isinstance(outcome, Exhausted):
             lane.has_ended = True
             return 0
         self.latest = task.number
         lane.batches += 1
-        state = outcome.state
-        if state is not None:
-            lane.state = state
-            lane.has_ended = state["has_ended"]  # it may tell the state of its beginning then
+        lane.since += not (state is not None and _knows_place(state))
         self.last_lane = task.worker
         self.batches += 1
         if type(outcome) is not Finished:
@@ -174,5 +196,10 @@ class IterablePlan(Plan):
             **saved,
             "workers": self.workers,
             "last_lane": self.last_lane,
-            "lanes": [{"batches": lane.batches, "state": lane.state, "has_ended": lane.has_ended} for lane in lanes],
+            "lanes": [lane.saved() for lane in lanes],
         }
+
+
+def _knows_place(state: Any) -> bool:
+    """Whether a dataset, or its iterator, told where it is; else it is run forward from the beginning."""
+    return state is not None and ("dataset" in state or "iterator" in state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 from headrace.base.messages import Failed, Finished, Outcome, PackedIndices, PlacedKeys, Task
@@ -13,6 +14,7 @@ from headrace.order.batch_sampler import BatchSampler
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import RandomSampler, SequentialSampler, WeightedRandomSampler
 from headrace.order.seeded_samplers import SeededSampler
+from headrace.order.worker_states import ToldStates
 
 
 def plan_keys(index_sampler: Iterable[Any]) -> Iterator[Any]:
@@ -50,6 +52,8 @@ class KeyPlan(Plan):
         takes_turns: see `Plan`.
         batched: whether a key is a list of the keys of several samples.
         position: tells that of a plan.
+        snapshot_every: after how many batches workers tell of their datasets and generators; 0 if they do not. A
+            position in between is the one at the last of them, and how many batches to discard from there.
 
     Attributes:
         ahead: the numbers after `batches` that were given, too; only out of order are there any.
@@ -67,8 +71,13 @@ class KeyPlan(Plan):
         takes_turns: bool = True,
         batched: bool = True,
         position: Callable[[KeyPlan], dict[str, Any]] | None = None,
+        snapshot_every: int = 0,
     ) -> None:
         super().__init__(epoch, start, batches=batches)
+        self._told = ToldStates(self.start)
+        self._snapshot_every = snapshot_every
+        self._snapshot: tuple[int, dict[str, Any]] | None = None
+        self.after = self._told.last_worker
         self.takes_turns = takes_turns
         self.source = keys
         self.ahead = {batches + number for number in self.start.get("ahead", ())}
@@ -106,10 +115,16 @@ class KeyPlan(Plan):
 
     def give_one(self, task: Task, outcome: Outcome) -> int:
         self.latest = number = task.number
+        if self._snapshot_every > 1 and self._snapshot is None:
+            self._snapshot = self.batches, deepcopy(self._position_now())
         if number == self.batches and not self.ahead:
             self.batches += 1
         else:
             self._give_ahead(number)
+        if self._snapshot_every:
+            self._told.note(task.worker, outcome.state)
+            if not self.ahead and self.batches % self._snapshot_every == 0 and self._snapshot_every > 1:
+                self._snapshot = self.batches, deepcopy(self._position_now())
         if type(outcome) is not Finished:
             return 0
         keys = task.keys
@@ -136,7 +151,23 @@ class KeyPlan(Plan):
         return keys
 
     def position(self) -> dict[str, Any]:
-        return {} if self._position is None else self._position(self)
+        if self._snapshot_every <= 1 or self._snapshot is None:
+            return self._position_now()
+        at, snapshot = self._snapshot
+        return {**snapshot, "discard": self.batches - at} if self.batches > at else snapshot
+
+    def _position_now(self) -> dict[str, Any]:
+        saved = {} if self._position is None else self._position(self)
+        if self._told:
+            saved = {**saved, **self._told.listed(self.workers), "last_worker": self._told.last_worker}
+        return saved
+
+    def starts(self) -> tuple[Any, ...] | None:
+        states = self.start.get("states")
+        return None if states is None else tuple(states)
+
+    def lasting(self) -> dict[str, Any]:
+        return self._told.listed(self.workers) if self._told else {}
 
     def abandon(self) -> None:
         self._has_ended = True

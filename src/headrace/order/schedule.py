@@ -79,7 +79,7 @@ class Schedule(ABC):
             StateError: they do not fit together.
         """
         if len(states) != 1:
-            raise StateError("Only streams need the states of all ranks. Pass that of one of them.")
+            raise StateError("Only streams, and sequences of unknown lengths, need the states of all ranks. Pass one.")
         return states[0]
 
     def expected(self, plan: Plan) -> Any:

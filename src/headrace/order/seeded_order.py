@@ -19,6 +19,7 @@ from headrace.base.schema import MOST, anything, count, each, items, maybe, posi
 from headrace.base.state import check_equal
 from headrace.base.user_classes import stands_in
 from headrace.order import samplers
+from headrace.order.balance import Balance
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
 from headrace.order.key_plan import KeyPlan
@@ -27,6 +28,7 @@ from headrace.order.sampler_states import check_states, load_states, parts_of, s
 from headrace.order.schedule import Schedule
 from headrace.order.seeded_samplers import SeededSampler
 from headrace.order.shard import Shard
+from headrace.order.worker_states import KEPT, TOLD, Told, check_told
 
 _CHUNK = 2**14  # positions that are looked up at a time
 _DRAWN_AT_ONCE = 64  # keys of a user's sampler
@@ -36,7 +38,7 @@ _BATCH_POSITIONS = 2**32  # what a batch of a batch sampler takes of the positio
 
 _COURSE = record(
     {"described": anything, "position": count},
-    {"samplers": items(anything), "ahead": items(positive), "cut": each(maybe(count), count, positive)},
+    {"samplers": items(anything), "ahead": items(positive), "cut": each(maybe(count), count, positive)} | TOLD | KEPT,
 )
 
 
@@ -51,9 +53,11 @@ class SeededOrder(Schedule):
         describe: tells what a saved place must agree with.
         batch_size: of the batches that are cut from a sampler; None for single keys.
         front: what trainers see as the sampler.
+        told: what workers tell of themselves.
+        balance: deals the samples of each step by their costs.
 
     Raises:
-        ValueError: a sampler has a generator, too.
+        ValueError: a sampler has a generator, too, or its samples cannot be balanced.
     """
 
     kind = "a dataset by key, with a seed"
@@ -69,7 +73,11 @@ class SeededOrder(Schedule):
         seed: int,
         shard: Shard,
         front: SeededSampler | None = None,
+        told: Told | None = None,
+        balance: Balance | None = None,
     ) -> None:
+        self._told_by = told or Told()
+        self._balance = balance
         self._items = items
         self.front = front
         self._describe = describe
@@ -85,6 +93,12 @@ class SeededOrder(Schedule):
         sampler: Any = items if hasattr(items, "num_replicas") else getattr(items, "sampler", None)
         if shard.world == 1 and hasattr(sampler, "num_replicas"):  # it deals out the samples itself
             self.rank = sampler.rank, sampler.num_replicas
+        if balance is not None and (batches or seeded_order(items, seed, 0) is None):
+            raise ValueError(
+                f"balance needs headrace's or torch's samplers, whose order is known ahead, got "
+                f"{type(items).__name__}. A batch sampler makes its batches itself: BucketBatchSampler(lengths, "
+                "max_tokens=...) makes them of about the same size."
+            )
         for part in self._parts:
             if getattr(part, "generator", None) is not None:
                 raise ValueError(
@@ -99,9 +113,10 @@ class SeededOrder(Schedule):
             epoch,
             start,
             batches=batches,
-            takes_turns=False,
+            takes_turns=self._told_by.snapshot_every > 0,
             batched=self._batches or self._batch_size is not None,
             position=partial(self._position_of, samplers),
+            snapshot_every=self._told_by.snapshot_every,
         )
         if self.front is not None:
             self.front.follow(epoch, partial(_is_running, weakref.ref(plan)))
@@ -177,6 +192,7 @@ class SeededOrder(Schedule):
         most = _MOST_BATCHES if self._batches else MOST
         whole(batches, most if batches else 0)(start["position"], "course.position")
         check_states(self._parts, start.get("samplers", ()))
+        check_told(start, self._told_by)
         own = [self._batch_size, self._shard.rank, self._shard.world]
         if not start.get("ahead"):
             return
@@ -239,10 +255,12 @@ class SeededOrder(Schedule):
         return n_own, -(-n_own // size)
 
     def _from_order(self, order: Order, epoch: int, position: int) -> Iterator[PlacedKeys]:
+        if self._balance is not None:
+            order = self._balance.order(order, self._shard, position)
         n, size = len(order), self._batch_size or 1
         world, first = self._shard.world, position + self._shard.rank
         n_own, _ = self._cut(max(0, n - position))
-        at_once = max(1, _CHUNK // size) * size
+        at_once = max(1, getattr(order, "at_once", _CHUNK) // size) * size
         for start in range(0, n_own, at_once):
             own = np.arange(start, min(start + at_once, n_own), dtype=np.int64)
             indices = order.at((first + own * world) % n)  # "pad" and "repeat" go round again
@@ -387,6 +405,8 @@ def order_by_seed(
     seed: int,
     shard: Shard,
     describe: Callable[[], dict[str, Any]],
+    told: Told | None = None,
+    balance: Balance | None = None,
 ) -> SeededOrder:
     """The order of a loader: from its sampler, or from a batch sampler that cuts no sampler of its own."""
     front = None
@@ -407,6 +427,8 @@ def order_by_seed(
         seed=seed,
         shard=shard,
         front=front,
+        told=told,
+        balance=balance,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.indices import Indices
+from headrace.order.balance import Balance
 from headrace.order.distributed import DistributedSampler
 from headrace.order.samplers import ChunkedSampler, SequentialSampler
 from headrace.order.shard import Shard
@@ -74,11 +75,13 @@ class RankSampler(SeededSampler, DistributedSampler):
 
     Args:
         find_shard: tells which part; asked when it is needed, for ranks may not be known before.
+        balance: deals the samples of each step by their costs.
     """
 
-    def __init__(self, inner: Any, seed: int, find_shard: Callable[[], Shard]) -> None:
+    def __init__(self, inner: Any, seed: int, find_shard: Callable[[], Shard], balance: Balance | None = None) -> None:
         SeededSampler.__init__(self, inner, seed)
         self._find_shard = find_shard
+        self._balance = balance
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -97,6 +100,8 @@ class RankSampler(SeededSampler, DistributedSampler):
 
     def chunks(self) -> Iterator[Indices]:
         order, shard = self.inner.seeded(self.seed, self.epoch), self._find_shard()
+        if self._balance is not None:
+            order = self._balance.order(order, shard)
         own = np.arange(len(self), dtype=np.int64)
         yield order.at((shard.rank + own * shard.world) % max(1, len(order)))
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from headrace.base.optional import loaded
 
-Even: TypeAlias = Literal["drop", "pad", "repeat", "allow"]
-EVEN = ("drop", "pad", "repeat", "allow")
+Even: TypeAlias = Literal["drop", "pad", "repeat", "allow", "agree"]
+EVEN = ("drop", "pad", "repeat", "allow", "agree")
 
 # What launchers tell their processes: torchrun and others, Slurm, Open MPI.
 _ENVIRONMENT = (
@@ -33,7 +33,8 @@ class Shard:
     Attributes:
         even: what is done if the positions do not divide by the ranks. "drop" leaves out the last few; "pad" takes the
             first few again, so that all ranks have the same number of samples; "repeat" goes round again until the
-            batches of all ranks are full; "allow" leaves ranks with one sample more than others.
+            batches of all ranks are full; "allow" leaves ranks with one sample more than others. "agree" deals out as
+            "allow" does; then it is up to the epochs that ranks end together.
     """
 
     rank: int = 0
@@ -45,7 +46,7 @@ class Shard:
         match self.even:
             case "drop":
                 return n // self.world
-            case "allow":
+            case "allow" | "agree":
                 return max(0, -(-(n - self.rank) // self.world))
             case "pad":
                 return -(-n // self.world)
@@ -77,7 +78,7 @@ def resolve_shard(shard: Any, even: Any) -> Shard | None:
         rank, world = _checked(shard)
     if not 0 <= rank < world:
         raise ValueError(f"shard must be (rank, world) with 0 <= rank < world, got ({rank}, {world}).")
-    return Shard(rank, world, even)
+    return Shard(rank, world, "allow" if even == "agree" else even)
 
 
 def _checked(shard: Any) -> tuple[int, int]:

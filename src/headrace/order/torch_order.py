@@ -24,6 +24,7 @@ from headrace.base.state import (
 from headrace.order.key_plan import KeyPlan, is_settled, plan_keys
 from headrace.order.sampler_states import check_states, load_states, parts_of, states_of
 from headrace.order.schedule import Schedule
+from headrace.order.worker_states import KEPT, TOLD, Told, check_told
 
 _END = object()
 _SNAPSHOT = record({"global": parse_generators, "own": items(anything)})
@@ -42,7 +43,7 @@ _REPLAY = record(
 
 _COURSE = variants(
     {
-        "replay": record({"described": anything, "replay": _REPLAY, "ahead": items(positive)}),
+        "replay": record({"described": anything, "replay": _REPLAY, "ahead": items(positive)}, TOLD),
         "seek": record({"described": anything, "seek": count}),
     },
     record(
@@ -51,7 +52,8 @@ _COURSE = variants(
             "generators": items(anything),
             "epochs": items(maybe(count)),
             "samplers": items(anything),
-        }
+        },
+        KEPT,
     ),
 )
 
@@ -66,13 +68,21 @@ class TorchOrder(Schedule):
         index_sampler: what is iterated in each epoch.
         generator: of the user's, that it may draw from, besides those that samplers have themselves.
         describe: tells what a saved place must agree with.
+        told: what workers tell of themselves.
     """
 
     kind = "a dataset by key, in torch's order"
 
     def __init__(
-        self, index_sampler: Any, generator: Any, describe: Callable[[], dict[str, Any]], *, batched: bool = True
+        self,
+        index_sampler: Any,
+        generator: Any,
+        describe: Callable[[], dict[str, Any]],
+        *,
+        batched: bool = True,
+        told: Told | None = None,
     ) -> None:
+        self._told_by = told or Told()
         self._index_sampler = index_sampler
         self._batched = batched
         self._parts = parts_of(index_sampler)
@@ -89,7 +99,15 @@ class TorchOrder(Schedule):
 
     def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> KeyPlan:
         keys = FollowedKeys(self, start) if start.get("replay") is None else self._replay(start)
-        plan = KeyPlan(keys, epoch, start, batches=batches, batched=self._batched, position=self._position_of)
+        plan = KeyPlan(
+            keys,
+            epoch,
+            start,
+            batches=batches,
+            batched=self._batched,
+            position=self._position_of,
+            snapshot_every=self._told_by.snapshot_every,
+        )
         keys.follow(plan)
         return plan
 
@@ -197,6 +215,7 @@ class TorchOrder(Schedule):
     def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
         start, batches = state["course"], state["batches"]
         check_equal(start["described"], self._describe())
+        check_told(start, self._told_by)
         if "seek" in start:
             whole(batches, batches)(start["seek"], "course.seek")
         elif "replay" in start:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,53 @@ import numpy as np
 from headrace.base.indices import Indices
 from headrace.streams.messages import RowSpan
 from headrace.streams.rank_windows import Loading, RankWindows
-from headrace.streams.windows import PastTheEndError, Share
+from headrace.streams.reading import lengths_in
+from headrace.streams.windows import PastTheEndError, Share, Window
 
 _ROW_BITS = 34  # of a key; the others are the window's number
-_PART_BITS = 26  # of those, the first are the token's, where each rank packs its own sequences of a window
+_MOST_KEPT = 64  # windows whose sequences are known
 
 
-def row_keys(span: RowSpan, loading: Loading) -> Indices:
-    """A number for each row (or token) of a span, which no other of the epoch has, whichever rank gives it."""
-    share, start, stop, base = span
-    rows = share.skip + base + np.arange(start, stop, dtype=np.int64)
-    if loading.recipe.packing is None:
-        rows = share.first + rows * share.step
-    elif share.step > 1:
-        rows += share.first << _PART_BITS
-    rows += share.window.number << _ROW_BITS
-    return rows
+class RowKeys:
+    """Gives each row (or token) of an epoch a number that no other has, whichever rank gives it.
+
+    Where the sequences of a window are dealt to several ranks, which token of the window a rank's n-th one is depends
+    on their lengths: so such a window is read once more.
+    """
+
+    def __init__(self, loading: Loading) -> None:
+        self._packs = loading.recipe.packing is not None
+        self._lengths = partial(lengths_in, loading.recipe, loading.seed, skips=loading.skips)
+        self._starts: dict[tuple[int, int], Indices] = {}  # by the window's number and stretch
+
+    def of(self, span: RowSpan) -> Indices:
+        """Those of a span."""
+        share, start, stop, base = span
+        rows = share.skip + base + np.arange(start, stop, dtype=np.int64)
+        if not self._packs:
+            rows = share.first + rows * share.step
+        elif share.step > 1:
+            rows = self._tokens(share, rows)
+        rows += share.window.number << _ROW_BITS
+        return rows
+
+    def _tokens(self, share: Share, tokens: Indices) -> Indices:
+        """Which tokens of the window those of a share are."""
+        starts = self._starts_in(share.window)
+        own = slice(share.first, None, share.step)
+        own_starts, own_lengths = starts[:-1][own], np.diff(starts)[own]
+        ends = np.cumsum(own_lengths)
+        sequence = np.searchsorted(ends, tokens, side="right")
+        found: Indices = own_starts[sequence] + tokens - (ends - own_lengths)[sequence]
+        return found
+
+    def _starts_in(self, window: Window) -> Indices:
+        name = window.number, window.stretch
+        if name not in self._starts:
+            while len(self._starts) >= _MOST_KEPT:
+                del self._starts[next(iter(self._starts))]
+            self._starts[name] = np.cumsum([0, *self._lengths()(window)], dtype=np.int64)
+        return self._starts[name]
 
 
 class ExpectedRows:
@@ -42,6 +73,7 @@ class ExpectedRows:
     def __init__(self, shares: RankWindows, loading: Loading, start: Mapping[str, Any]) -> None:
         self._shares = shares
         self._loading = loading
+        self._keys = RowKeys(loading)
         self._goes_on = tuple(start.get("place", (0, 0))) != (0, 0)
         self._is_rest = "pool" in start  # whether some of the epoch was given by other ranks
 
@@ -49,12 +81,12 @@ class ExpectedRows:
         """All rows of all windows, without what is dropped, and again what comes again."""
         dropped: dict[int, list[Indices]] = {}
         for span in self._dropped():
-            dropped.setdefault(span.share.window.number, []).append(row_keys(span, self._loading))
+            dropped.setdefault(span.share.window.number, []).append(self._keys.of(span))
         for span in self._spans(map(Share, self._shares.windows)):
-            keys = row_keys(span, self._loading)
+            keys = self._keys.of(span)
             left_out = dropped.get(span.share.window.number)
             yield keys if left_out is None else np.setdiff1d(keys, np.concatenate(left_out), assume_unique=True)
-        yield from (row_keys(span, self._loading) for span in self._again())
+        yield from (self._keys.of(span) for span in self._again())
 
     def rest(self) -> Iterator[Indices] | None:
         """What all ranks get from here on; None if that is not known on one of them."""
@@ -62,7 +94,7 @@ class ExpectedRows:
             return None
         if not self._is_rest:
             return self.whole()
-        return (row_keys(span, self._loading) for spans in self._given for span in spans)
+        return (self._keys.of(span) for spans in self._given for span in spans)
 
     def n_dropped(self) -> int:
         return sum(span.stop - span.start for span in self._dropped())

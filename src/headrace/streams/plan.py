@@ -22,7 +22,7 @@ import numpy as np
 from headrace.base.errors import add_note
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import LOST, Batches, Due, Plan
-from headrace.streams.audited import row_keys
+from headrace.streams.audited import RowKeys
 from headrace.streams.fetch import BatchMaker, StreamJob
 from headrace.streams.loop_batches import ColumnCutter, ColumnParts
 from headrace.streams.messages import (
@@ -94,6 +94,7 @@ class StreamPlan(Plan):
         self._n_samples = size
         self._size = size * self._row_length
         self._loading = loading
+        self._row_keys = RowKeys(loading)
         self.shares = shares
         shares.ask = _weakly(self)
         self._windows = iter(shares)
@@ -429,7 +430,7 @@ class StreamPlan(Plan):
     def keys(self, mark: Any) -> Any:
         if type(mark) is Task:
             return None
-        return np.concatenate([row_keys(span, self._loading) for span in self._spans_of(mark)])
+        return np.concatenate([self._row_keys.of(span) for span in self._spans_of(mark)])
 
     def _spans_of(self, mark: Any) -> Sequence[RowSpan]:
         """The rows of the batch before a mark."""

@@ -102,6 +102,20 @@ class WindowReader:
         is_settled = self._drain(rows)
         return Counted(rows.end, None, is_settled, rows.facts.is_past_end)
 
+    def sequence_lengths(self, window: Window) -> list[int]:
+        """How many tokens each row of a window has, before they are packed."""
+        rows = self.rows(Share(window), len(self._recipe.steps))
+        draws, rows.is_entered = rows.facts.draws, True
+        lengths: list[int] = []
+        with nullcontext() if draws is None else draws:
+            if draws is not None:
+                draws.seen = glance()
+            while not rows.is_read:
+                lengths += [len(row) for chunk in rows.some(seconds=1.0) for row in chunk.rows()]
+            if draws is not None:
+                draws.is_over = True
+        return lengths
+
     def _drain(self, rows: WindowRows) -> bool:
         """Read all rows, and forget them; whether they are known to have drawn no random numbers."""
         draws, rows.is_entered = rows.facts.draws, True
@@ -298,6 +312,12 @@ class WindowReader:
         """Whether random numbers may be drawn: by a user's function, or by a library that asks a store once more."""
         is_plain = getattr(self._recipe.source, "is_plain", False)
         return bool(self._recipe.steps) or not is_plain or not all(is_local(block.path) for block in window.blocks)
+
+
+def lengths_in(recipe: Recipe, seed: int | None, *, skips: bool = False) -> Callable[[Window], list[int]]:
+    """Tells how many tokens each row of a window has, by reading it in this process."""
+    randomness = SampleRandomness(seed or 0, gives_back=True, repeats=False)
+    return WindowReader(recipe, randomness, skips=skips).sequence_lengths
 
 
 def count_in(recipe: Recipe, seed: int | None, *, skips: bool = False) -> Ask:

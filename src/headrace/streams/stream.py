@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -378,6 +379,19 @@ def _checked(fn: Any) -> Any:
     return fn
 
 
+def _is_dealt_again() -> bool:
+    """Whether the stream is inside the class by which Accelerate and transformers deal out iterables.
+
+    In a worker that was not forked, nothing else is known of them.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ == "IterableDatasetShard":
+            return True
+    return False
+
+
 def _refuse_second_dealer() -> None:
     """See that nobody else deals out the rows of a stream.
 
@@ -385,7 +399,7 @@ def _refuse_second_dealer() -> None:
         RuntimeError: Accelerate is at work, and gives each process a part of what it finds in the loaders it prepares.
     """
     accelerate = loaded("accelerate.state")
-    if accelerate is not None and accelerate.PartialState._shared_state:
+    if _is_dealt_again() or (accelerate is not None and accelerate.PartialState._shared_state):
         raise RuntimeError(
             "Every process would get a part of its part: a stream is dealt out to processes already, and Accelerate "
             "(or the Hugging Face Trainer) does that again. Load the stream with headrace.DataLoader, and prepare that "
