@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -46,31 +47,35 @@ def run(script: str, *arguments: str, processes: int = 1, folder: Path, ranks_kn
     Args:
         ranks_known: whether the environment says which rank a process is, as torchrun's does; Lightning's does not.
     """
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(SCRIPTS / script), *arguments],
-            env=environment(rank, processes, port, ranks_known),
-            cwd=folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        for port in [_free_port()]
-        for rank in range(processes)
-    ]
-    outputs: list[str] = []
+    port = _free_port()
+    running = []
+    for rank in range(processes):
+        with (folder / f"output-{rank}.txt").open("w") as output:  # a pipe that is not read would stop the rank
+            command = [sys.executable, "-W", "ignore", str(SCRIPTS / script), *arguments]
+            told = environment(rank, processes, port, ranks_known)
+            running.append(
+                subprocess.Popen(
+                    command, env=told, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
+            )
     try:
-        outputs += [process.communicate(timeout=_TIMEOUT_S)[0] for process in running]
-    except subprocess.TimeoutExpired as error:
-        outputs.append(f"timed out: {error.output}")
+        for process in running:
+            process.wait(timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        pass  # the cases that are missing fail
     finally:
         for process in running:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                outputs.append(process.communicate()[0])
+            kill_all(process)
+    outputs = [(folder / f"output-{rank}.txt").read_text(errors="replace") for rank in range(processes)]
     files = [folder / f"seen-{rank}.json" for rank in range(processes)]
-    return Seen([json.loads(file.read_text()) if file.exists() else {} for file in files], "\n".join(map(str, outputs)))
+    return Seen([json.loads(file.read_text()) if file.exists() else {} for file in files], "\n".join(outputs))
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def environment(rank: int, processes: int, port: int, ranks_known: bool) -> dict[str, str]:
