@@ -41,3 +41,7 @@ def test_a_resumed_training_goes_on_where_it_was(kind, processes, place):
     for one, resumed in zip(seen(processes)[f"{kind}, 0"], seen(processes)[f"{kind}, from {place}"], strict=True):
         done = 2 if place == "middle" else len(one[0]) // 2
         assert resumed == [one[0][done:], one[1]]
+
+
+def test_what_the_documentation_shows_runs():
+    assert seen(1)["documented"] == [[16, 6]]

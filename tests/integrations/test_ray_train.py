@@ -57,3 +57,7 @@ def test_a_worker_that_failed_is_resumed_at_the_next_batch(workers):
 
 def test_workers_are_not_forked_in_a_process_of_ray():
     assert "ForkServer" in of(1, "starts")[0]
+
+
+def test_what_the_documentation_shows_runs():
+    assert seen()["documented"] == [8]

@@ -57,3 +57,7 @@ def test_a_checkpoint_loads_on_as_many_ranks_and_on_fewer(kind, workers):
 def test_a_loader_of_another_rank_is_refused():
     for refusal in seen()[0]["another rank"]:
         assert "Pass shard=" in refusal
+
+
+def test_what_the_documentation_shows_runs():
+    assert seen()[1]["documented"] == [[True, 5]]

@@ -14,7 +14,7 @@ from headrace.integrations.wrapping import LoaderWrapper
 from headrace.loader_base import Loader
 
 
-class LoaderDataModule(LightningDataModule):
+class LoaderDataModule(LightningDataModule):  # type: ignore[misc]
     """Gives loaders to a Lightning `Trainer`: states in checkpoints, every rank its part, epochs by number.
 
     Needed for loaders without a length, such as packed streams: Lightning reads one batch ahead of these, and would
@@ -64,7 +64,7 @@ class LoaderDataModule(LightningDataModule):
         self._to_load = state_dict.get("train")
 
 
-class LoaderCallback(Callback):
+class LoaderCallback(Callback):  # type: ignore[misc]
     """Proves at the end of every epoch that each sample came exactly once over all ranks, and says why ranks waited.
 
     The account is in the checkpoints: an epoch that was interrupted, and resumed on any number of ranks, is proven as
@@ -166,7 +166,7 @@ def _finish_epochs(combined: Any) -> None:
             next(batches, None)
 
 
-def _gathered(own: list[Mapping[str, Any]]) -> list[Any]:
+def _gathered(own: list[dict[str, Any]]) -> list[Any]:
     """What all ranks have."""
     distributed = loaded("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

@@ -28,9 +28,9 @@ def prepare(loader: L) -> L:
     device = ray.train.torch.get_device()
     if getattr(loader, "device", device) is None and device.type != "cpu":
         loader.device = device  # type: ignore[attr-defined]
-    starts = getattr(loader, "multiprocessing_context", "")
-    if starts is None and getattr(loader, "num_workers", 0) and getattr(loader, "engine", None) == "processes":
-        loader.multiprocessing_context = "forkserver"  # type: ignore[attr-defined]
+    known: Any = loader
+    if known.num_workers and known.engine == "processes" and getattr(known, "multiprocessing_context", "") is None:
+        known.multiprocessing_context = "forkserver"
     return loader
 
 

@@ -36,7 +36,7 @@ import torch  # noqa: E402
 from composer import Callback, ComposerModel, DataSpec, Trainer  # noqa: E402
 from composer.utils import dist  # noqa: E402
 from loaders import DEALT, make, rows  # noqa: E402
-from recording import case  # noqa: E402
+from recording import case, page  # noqa: E402
 
 from headrace.integrations.composer import LoaderCheckpoint  # noqa: E402
 from headrace.integrations.wrapping import LoaderWrapper  # noqa: E402
@@ -103,12 +103,24 @@ def train(kind, workers=0, *, saves=False, resume=None):
     return [model.seen, weight]
 
 
+def documented():
+    """How many batches are trained on, from the beginning, and after a checkpoint."""
+    counts = []
+    for path in (None, "checkpoints/ep1-ba10-rank0.pt"):
+        torch.manual_seed(1)
+        model = Model()
+        page("composer")["train"](model, torch.optim.SGD(model.parameters(), lr=1e-4), path)
+        counts.append(len(model.seen))
+    return counts
+
+
 if PROCESSES > 1:
     dist.initialize_dist("cpu")
 else:
     case("torch", train, "torch")
     case("plain, 0", train, "plain")
     case("plain, 2", train, "plain", 2)
+    case("documented", documented)
 for kind in DEALT:
     case(f"{kind}, 0", lambda kind=kind: train(kind, saves=True))
     case(f"{kind}, 2", train, kind, 2)

@@ -72,7 +72,22 @@ def fit(workers):
     return [json.loads(Path(f"of-{workers}-{rank}.json").read_text()) for rank in range(workers)]
 
 
+def documented():
+    """How far the loader of the documentation came: the epoch that follows its last checkpoint."""
+    sys.path.insert(0, SCRIPTS)
+    from recording import page
+
+    result = TorchTrainer(
+        page("ray-train")["train"],
+        scaling_config=ScalingConfig(num_workers=1, use_gpu=False, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(name="documented", storage_path=os.path.abspath(".")),
+    ).fit()
+    with result.checkpoint.as_directory() as directory:
+        return json.loads(Path(directory, "headrace-loader.json").read_text())["batches"]
+
+
 ray.init(num_cpus=3, include_dashboard=False, logging_level="error", object_store_memory=150 * 2**20)
 for workers in (1, 2):
     case(f"{workers}", fit, workers)
+case("documented", documented)
 ray.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -23,3 +24,12 @@ def case(name, function, *arguments):
     print(f"{time.perf_counter() - begun:6.2f} s  {name}", file=sys.stderr, flush=True)
     Path(os.environ["RECORD"]).write_text(json.dumps(_results))
     return result
+
+
+def page(name):
+    """What the Python blocks of a page of the documentation define."""
+    text = (Path(__file__).parents[3] / "docs" / "trainers" / f"{name}.md").read_text(encoding="utf-8")
+    namespace = {"__name__": name}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        exec(compile(block, name, "exec", dont_inherit=True), namespace)
+    return namespace

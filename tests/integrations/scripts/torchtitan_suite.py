@@ -8,7 +8,7 @@ import sys
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from loaders import make, rows
-from recording import case
+from recording import case, page
 from torchtitan.components.dataloader import BaseDataLoader
 
 from headrace.integrations.torchtitan import TitanLoader
@@ -46,6 +46,15 @@ def refused():
     return "taken"
 
 
+def documented():
+    """The packed tokens of an endless loader: more than an epoch of them."""
+    loader = page("torchtitan")["build_dataloader"](1, 0)
+    batches = [
+        inputs["input"].shape[1] == labels.shape[1] == 8 for (inputs, labels), _ in zip(loader, range(5), strict=False)
+    ]
+    return [all(batches), len(batches)]
+
+
 dist.init_process_group("gloo", rank=RANK, world_size=PROCESSES)
 for kind in KINDS:
     if sys.argv[1] == "save":
@@ -55,3 +64,5 @@ for kind in KINDS:
         case(f"{kind}, resumed, {workers}", resumed, kind, workers)
 case("another rank", refused)
 dist.destroy_process_group()
+if PROCESSES == 1:
+    case("documented", documented)
