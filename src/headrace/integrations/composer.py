@@ -7,7 +7,7 @@ from typing import Any
 
 from composer import Callback, State
 
-from headrace.integrations.wrapping import LoaderWrapper
+from headrace.integrations.wrapping import LoaderWrapper, coming_epoch
 from headrace.loader_base import Loader
 
 
@@ -40,7 +40,13 @@ class LoaderCheckpoint(Callback):  # type: ignore[misc]
         Raises:
             StateError: the state does not fit the loader.
         """
-        if self._state is not None:
-            self._loader.load_state_dict(self._state)
-            state.dataset_resumption["train"] = True
-            self._state = None
+        if self._state is None:
+            return
+        self._loader.load_state_dict(self._state)
+        epoch, batches = int(state.timestamp.epoch), int(state.timestamp.batch_in_epoch)
+        if batches and coming_epoch(self._loader) > epoch:
+            # Saved at the last batch: Composer goes through the rest of that epoch, which is empty.
+            self._loader.set_epoch(epoch)
+            self._loader.seek(batches)
+        state.dataset_resumption["train"] = True
+        self._state = None

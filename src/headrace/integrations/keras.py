@@ -13,6 +13,7 @@ import numpy as np
 from keras import callbacks, tree
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from headrace.integrations.wrapping import coming_epoch
 from headrace.loader_base import Loader
 
 _STATES_KEPT = 64  # more than any backend reads ahead
@@ -121,8 +122,8 @@ class LoaderCheckpoint(callbacks.Callback):  # type: ignore[misc]
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the loader is in."""
-        return int(self._adapter.loader.state_dict()["epoch"])
+        """The number of the epoch of the next batch."""
+        return coming_epoch(self._adapter.loader)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save the place after this batch, if it is one to save."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import count
 from typing import Any
 
 from torchtitan.components.dataloader import BaseDataLoader
 
 from headrace.integrations.checkpoints import OneEntryState
+from headrace.integrations.wrapping import coming_epoch
 from headrace.loader_base import Loader
 
 
@@ -41,9 +41,7 @@ class TitanLoader(BaseDataLoader):  # type: ignore[misc]
         self._state = OneEntryState(loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in count():
-            if self._epochs is not None and self.loader.state_dict()["epoch"] >= self._epochs:
-                return
+        while self._epochs is None or coming_epoch(self.loader) < self._epochs:
             yield from self.loader
 
     def state_dict(self) -> dict[str, Any]:

@@ -64,3 +64,13 @@ class LoaderWrapper:
         if name == "loader":
             raise AttributeError(name)
         return getattr(self.loader, name)
+
+
+def coming_epoch(loader: Any) -> int:
+    """The epoch of the next batch: of a state that was taken at the last batch of an epoch, the one after it."""
+    state = loader.state_dict()
+    try:
+        is_over = state["batches"] >= len(loader) > 0
+    except TypeError:  # its length is not known
+        is_over = False
+    return int(state["epoch"]) + is_over

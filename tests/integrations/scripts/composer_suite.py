@@ -91,8 +91,10 @@ def train(kind, workers=0, *, saves=False, resume=None):
         callbacks.append(
             Saves(trainer_of, kind, 24 * (2 if kind == "mix" else 1) // (6 if kind == "packed" else 3) // PROCESSES)
         )
+    # Composer counts no epochs of a loader without a length.
+    duration = f"{2 * BATCHES[kind] // PROCESSES}ba" if kind == "packed" else "2ep"
     trainer = Trainer(
-        model=model, train_dataloader=DataSpec(loader, num_samples=24), max_duration="2ep", callbacks=callbacks,
+        model=model, train_dataloader=DataSpec(loader, num_samples=24), max_duration=duration, callbacks=callbacks,
         optimizers=torch.optim.SGD(model.parameters(), lr=1e-4), device="cpu", progress_bar=False, loggers=[], seed=1,
         load_path=resume, load_progress_bar=False, run_name="test", dist_timeout=60.0,
     )  # fmt: skip

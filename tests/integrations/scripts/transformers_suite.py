@@ -69,7 +69,7 @@ def train(kind, workers=0, step=None, *, mix_in=True):
     arguments = TrainingArguments(
         f"out-{kind}", num_train_epochs=2, save_steps=1, save_strategy="steps", report_to=[], use_cpu=True,
         disable_tqdm=True, logging_strategy="no", remove_unused_columns=False, seed=1,
-        per_device_train_batch_size=SIZE, save_only_model=False,
+        per_device_train_batch_size=SIZE, max_steps=8 // PROCESSES if kind == "packed" else -1,
     )  # fmt: skip
     given = {"train_loader": loader} if mix_in else {"loader": loader}
     trainer = (FromLoader if mix_in else FromDataset)(Named(), arguments, **given)
