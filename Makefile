@@ -41,9 +41,11 @@ test-pythons: ## Run the torch-free tests on every CPython >= 3.10 of this machi
 	$(CHECK_PYTHON)
 	$(PYTHON) tools/test_pythons.py $(ARGS)
 
-# Trainers pin what they need: they have an environment of their own.
-test-integrations: $(TRAINERS)/.installed ## Run the tests with real trainers: Lightning, Accelerate
-	$(TRAINERS)/bin/python -m pytest tests/integrations -n 4 $(ARGS)
+# Trainers pin what they need: they have an environment of their own. A file of tests starts its trainer once, for all of
+# them; trainers warn of many things, in the pages of the documentation too.
+test-integrations: $(TRAINERS)/.installed ## Run the tests with real trainers: Lightning, Accelerate, Ray Train and others
+	$(TRAINERS)/bin/python -m pytest tests/integrations -n 2 --dist loadfile --timeout 600 $(ARGS)
+	$(TRAINERS)/bin/python -m pytest tests/test_docs.py -k "test_code_runs and trainers" -n 2 --timeout 600 -W ignore
 
 hunt: $(VENV)/.installed-dev ## Run the property tests with new random examples
 	HEADRACE_EXAMPLES=hunt $(VENV)/bin/python -m pytest -n 4 -m hypothesis $(ARGS)
@@ -93,8 +95,9 @@ $(BARE)/.installed: pyproject.toml constraints.txt | $(BARE)/bin/python
 	@$(BARE)/bin/python $(PIP_INSTALL) '.[test]'
 	@touch $@
 
-$(TRAINERS)/.installed: pyproject.toml constraints.txt tests/integrations/constraints.txt | $(TRAINERS)/bin/python
+$(TRAINERS)/.installed: pyproject.toml constraints.txt $(wildcard tests/integrations/*.txt) | $(TRAINERS)/bin/python
 	@echo "Installing headrace and the trainers into $(TRAINERS)"
 	@$(TRAINERS)/bin/python $(PIP_INSTALL) '.[torch,test]'
 	@$(TRAINERS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r tests/integrations/constraints.txt
+	@$(TRAINERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/integrations/without-dependencies.txt
 	@touch $@

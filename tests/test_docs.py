@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OPTIONAL = ("torch", "jax")
+OPTIONAL = ("torch", "jax", "lightning", "accelerate", "transformers", "keras")
 INSTALLED = {name for name in OPTIONAL if importlib.util.find_spec(name) is not None}
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -40,7 +40,7 @@ class Block(NamedTuple):
                 case ast.Import(names=aliases):
                     named.update(alias.name.partition(".")[0] for alias in aliases)
                 case ast.ImportFrom(module=str(module)):
-                    named.add(module.partition(".")[0])
+                    named.add(module.removeprefix("headrace.integrations.").partition(".")[0])
                 case ast.Name(id=name):
                     named.add(name)
         return named & set(OPTIONAL) - INSTALLED

@@ -105,6 +105,18 @@ def test_the_place_in_the_script_is_known(watcher):
     assert str(served.place).startswith("test_torch_patch.py:")
 
 
+def test_the_place_is_in_the_script_though_a_trainer_iterates(watcher, tmp_path, monkeypatch):
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "some_trainer.py").write_text("def fit(loader):\n    return [batch for batch in loader]\n")
+    monkeypatch.syspath_prepend(packages)
+    import some_trainer
+
+    some_trainer.fit(data.DataLoader(range(4), 2))
+    (served,) = watcher.served
+    assert served.place.file == __file__
+
+
 def test_everything_is_torchs_again_afterwards():
     iterate, begin = data.DataLoader.__iter__, torch_dataloader._BaseDataLoaderIter.__init__
     watcher = Watcher()

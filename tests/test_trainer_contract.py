@@ -343,3 +343,43 @@ def test_a_state_after_the_last_batch_means_the_next_epoch(kind):
 
 def as_lists(loader):
     return [[np.asarray(part).tolist() for part in batch] for batch in loader]
+
+
+# Epochs of loaders that have no order by key: trainers choose them at `loader.sampler`, too.
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["stream", "stream of unknown length", "lanes"])
+def test_the_epoch_of_a_stream_or_of_lanes_can_be_chosen_at_the_sampler(kind, workers):
+    options = {"num_workers": workers, "engine": "threads"}
+    makers = {
+        "stream": lambda: DataLoader(numbers().shuffle(), 2, seed=3, **options),
+        "stream of unknown length": lambda: DataLoader(numbers(known=False).shuffle(), 2, seed=3, **options),
+        "lanes": lambda: MultiStreamDataLoader(
+            [[i, i + 1] for i in DATA], 4, assign="shuffle", cycle=False, seed=3, **options
+        ),
+    }
+
+    def epochs(choose):
+        loader = makers[kind]()
+        seen = [as_lists(loader)]
+        choose(loader)
+        return [*seen, loader.state_dict()["epoch"], as_lists(loader), as_lists(loader)]
+
+    for epoch in (0, 1, 7):
+        told = epochs(lambda loader, epoch=epoch: loader.sampler.set_epoch(epoch))
+        assert told == epochs(lambda loader, epoch=epoch: loader.set_epoch(epoch))
+        assert told[1] == epoch
+    assert told[0] != told[2]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_epoch_of_a_stream_that_has_begun_when_it_is_told_goes_on(known):
+    loader = DataLoader(numbers(known).shuffle(), 2, seed=3)
+    expected = [rows(loader), rows(loader)]
+    loader = DataLoader(numbers(known).shuffle(), 2, seed=3)
+    iterator = iter(loader)
+    first = next(iterator).tolist()
+    loader.sampler.set_epoch(0)
+    assert [first, *rows(iterator)] == expected[0]
+    assert rows(loader) == expected[1]

@@ -479,7 +479,8 @@ class _Orders:
         size = self.batch_size or 1
         batch_rows = size * (1 if recipe.packing is None else recipe.packing.length)
         shard = self.ranks() or Shard()
-        return StreamSchedule(Loading(recipe, batch_rows, self.drop_last, self.seed, shard, self.skips), size)
+        loading = Loading(recipe, batch_rows, self.drop_last, self.seed, shard, self.skips)
+        return StreamSchedule(loading, size, self.sampler)
 
     def check_ranks(self, rank: tuple[int, int]) -> None:
         _, world = find_rank() if self.deals_all else (0, 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import checked_count
+from headrace.base.compiling import keep_out_compiler
 from headrace.base.messages import BadSample
 from headrace.config import LoaderConfig, Reports
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
@@ -25,6 +26,7 @@ class Loader(LoaderReports):
 
     def _start(self, orders: Orders, quarantine: Any) -> None:
         """All arguments are known."""
+        keep_out_compiler()
         file = None if quarantine is None else Quarantine(quarantine)
         self._epochs = Epochs(orders, Reports(self._recorder, quarantine=file))
         self._iterators = OpenIterators()

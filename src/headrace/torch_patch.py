@@ -6,14 +6,16 @@ to load. What headrace cannot load as torch would is left to torch, and reported
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from headrace.loader import DataLoader
@@ -194,12 +196,31 @@ def _one_warning_of_many_workers() -> Iterator[None]:
 
 
 def _line_of_the_script() -> ScriptLine:
-    """The nearest line that is neither headrace's nor torch's."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+    """The nearest line of the user's own code: a trainer that iterates the loader for it is no answer.
+
+    If there is none, as in a thread of a library, the nearest one that is neither headrace's nor torch's.
+    """
+    nearest = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LOADERS:
+            line = ScriptLine(frame.f_code.co_filename, frame.f_lineno)
+            if not _is_installed(line.file):
+                return line
+            nearest = nearest or line
         frame = frame.f_back
-    return ScriptLine(frame.f_code.co_filename, frame.f_lineno)
+    return nearest or ScriptLine("unknown", 0)
 
 
-def _is_library(module: str) -> bool:
-    return module.partition(".")[0] in {"headrace", "torch", "torchdata"}
+_LOADERS = {"headrace", "torch", "torchdata"}
+_STANDARD_LIBRARY = str(Path(sysconfig.get_path("stdlib")))
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file is of an installed package, or of Python itself."""
+    folders = Path(file).parts
+    return (
+        "site-packages" in folders
+        or "dist-packages" in folders
+        or file.startswith((_STANDARD_LIBRARY + os.sep, "<frozen "))
+    )

@@ -1,58 +1,92 @@
-"""Runs a script on one or several processes, and collects what each rank printed."""
+"""Starts a script on one or several processes, once, and collects what each rank saw in each of its cases."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).parent / "scripts"
-_TIMEOUT_S = 150
+_TIMEOUT_S = 400
 
 
-def run(script: str, *arguments: Any, processes: int = 1, cwd: Path | None = None) -> list[Any]:
-    """What each rank printed after "SEEN", in the order of the ranks; ranks are started here, as torchrun does."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(processes)}
-    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
+class Seen:
+    """What each rank saw, case by case; a case that failed fails the test that asks for it."""
+
+    def __init__(self, ranks: list[dict[str, Any]], output: str) -> None:
+        self._ranks, self._output = ranks, output
+
+    def __getitem__(self, case: str) -> list[Any]:
+        found = []
+        for rank, cases in enumerate(self._ranks):
+            assert case in cases, f"rank {rank} did not come to {case!r}:\n{self._output[-6000:]}"
+            result = cases[case]
+            assert not (isinstance(result, dict) and "error" in result), f"rank {rank}: {result['error']}"
+            found.append(result)
+        return found
+
+
+@functools.cache
+def seen(script: str, processes: int = 1, *arguments: str) -> Seen:
+    """What the ranks saw; they are started once, as torchrun does it, however many tests ask."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run(script, *arguments, processes=processes, folder=Path(folder))
+
+
+def run(script: str, *arguments: str, processes: int = 1, folder: Path, ranks_known: bool = True) -> Seen:
+    """What the ranks saw in a folder.
+
+    Args:
+        ranks_known: whether the environment says which rank a process is, as torchrun's does; Lightning's does not.
+    """
+    port = _free_port()
     running = []
     for rank in range(processes):
-        own = {} if processes == 1 else {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        running.append(
-            subprocess.Popen(
-                command, env={**environment, **own}, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        with (folder / f"output-{rank}.txt").open("w") as output:  # a pipe that is not read would stop the rank
+            command = [sys.executable, "-W", "ignore", str(SCRIPTS / script), *arguments]
+            told = environment(rank, processes, port, ranks_known)
+            running.append(
+                subprocess.Popen(
+                    command, env=told, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
             )
-        )
-    return [_seen(process) for process in running]
-
-
-def _seen(process: subprocess.Popen[str]) -> Any:
     try:
-        output, errors = process.communicate(timeout=_TIMEOUT_S)
+        for process in running:
+            process.wait(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        process.kill()
-        output, errors = process.communicate()
-    lines = [line.partition("SEEN ")[2] for line in output.splitlines() if "SEEN " in line]
-    assert process.returncode == 0, f"{output[-2000:]}\n{errors[-4000:]}"
-    return json.loads(lines[-1])
+        pass  # the cases that are missing fail
+    finally:
+        for process in running:
+            kill_all(process)
+    outputs = [(folder / f"output-{rank}.txt").read_text(errors="replace") for rank in range(processes)]
+    files = [folder / f"seen-{rank}.json" for rank in range(processes)]
+    return Seen([json.loads(file.read_text()) if file.exists() else {} for file in files], "\n".join(outputs))
 
 
-def run_lightning(*arguments: Any, processes: int = 1, cwd: Path | None = None) -> list[Any]:
-    """Lightning starts the other ranks by itself, which write to the same place; each writes a file instead."""
-    assert cwd is not None
-    for old in cwd.glob("seen-*.json"):
-        old.unlink()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(SCRIPTS / "lightning_fit.py"), *map(str, arguments), str(processes)]
-    done = subprocess.run(
-        command, env=environment, cwd=cwd, text=True, capture_output=True, timeout=_TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads((cwd / f"seen-{rank}.json").read_text()) for rank in range(processes)]
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def environment(rank: int, processes: int, port: int, ranks_known: bool) -> dict[str, str]:
+    told = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        told.pop(name, None)
+    told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RECORD": f"seen-{rank}.json"}
+    if processes > 1:
+        told |= {"WORLD_SIZE": str(processes), "LOCAL_RANK": str(rank), "NODE_RANK": "0"}
+        told |= {"LOCAL_WORLD_SIZE": str(processes)} | ({"RANK": str(rank)} if ranks_known else {})
+    return told
 
 
 def _free_port() -> int:

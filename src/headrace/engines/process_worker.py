@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from headrace.base.compiling import stop_compiling
 from headrace.base.interrupts import unblock_interrupts
 from headrace.base.messages import BeginEpoch, Begun, Stop, Task
 from headrace.base.optional import loaded
@@ -71,6 +72,7 @@ def preload(job: Job) -> None:
 
 def run(parcel: Parcel, assignment: Assignment) -> None:
     """Work until told to stop, or until the loader is gone."""
+    stop_compiling()
     _settle(assignment)
     try:
         _WorkerProcess(parcel.content, assignment).serve()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from accelerate.state import GradientState
 from accelerate.utils import send_to_device
 
 from headrace.base.errors import warn_user
+from headrace.integrations.wrapping import LoaderWrapper
 from headrace.loader_base import Loader
-
-_END = object()
 
 
 def prepare(accelerator: Any, loader: Loader, *, device_placement: bool | None = None) -> PreparedLoader:
@@ -46,7 +45,7 @@ def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
     return skip_by_reading(loader, num_batches)
 
 
-class PreparedLoader:
+class PreparedLoader(LoaderWrapper):
     """A loader as Accelerate wants it; everything else is asked of the loader itself.
 
     It reads one batch ahead, to know which one is the last; its state is that of the batch at hand nevertheless.
@@ -61,36 +60,34 @@ class PreparedLoader:
     use_stateful_dataloader = True
 
     def __init__(self, loader: Loader, num_processes: int, device: Any) -> None:
-        self.loader = loader
+        super().__init__(loader)
         self.gradient_state = GradientState()
         self.end_of_dataloader = False
         self.remainder = 0
         self._num_processes = num_processes
         self._device = device
         self._to_skip = 0
-        self._state: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         if self._to_skip:
-            self.loader.seek(self._to_skip)
+            self.seek(self._to_skip)
             self._to_skip = 0
         self.end_of_dataloader = False
         self.gradient_state._add_dataloader(self)
         try:
-            batches = iter(self.loader)
-            batch = next(batches, _END)
-            while batch is not _END:
-                self._state = self.loader.state_dict()
-                following = next(batches, _END)
-                self.end_of_dataloader = following is _END
-                yield batch if self._device is None else send_to_device(batch, self._device)
-                batch = following
-            self._state = None
+            for batch, is_last in self._one_ahead(self._place):
+                self.end_of_dataloader = is_last
+                yield batch
         finally:
             self.gradient_state._remove_dataloader(self)
 
-    def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
+    def _place(self, batch: Any) -> Any:
+        return batch if self._device is None else send_to_device(batch, self._device)
+
+    @property
+    def dataset(self) -> Any:
+        """What is loaded; `save_state` looks at its class."""
+        return getattr(self.loader, "dataset", None)
 
     @property
     def total_batch_size(self) -> int:
@@ -100,21 +97,3 @@ class PreparedLoader:
     def skip(self, n_batches: int) -> None:
         """Begin the next epoch with this batch, of whichever epoch is chosen until then."""
         self._to_skip = n_batches
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the next epoch."""
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place after the batch at hand. That of one process fits all of them."""
-        return self.loader.state_dict() if self._state is None else self._state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next epoch resume there."""
-        self._state = None
-        self.loader.load_state_dict(state)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "loader":
-            raise AttributeError(name)
-        return getattr(self.loader, name)

@@ -28,6 +28,7 @@ from headrace.loader_base import Loader
 from headrace.multistream.assign import Assign
 from headrace.multistream.plan import LaneSchedule
 from headrace.multistream.positions import Layout, PositionMap, count_datasets, map_positions, shown
+from headrace.order.samplers import EndlessSampler
 from headrace.order.shard import Shard, find_rank, resolve_shard
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class MultiStreamDataLoader(Loader):
         layout = Layout(seq_len, batch_first, targets, ignore_index, is_first, has_mask)
         if lengths is not None and not isinstance(lengths, int):
             lengths = list(lengths)  # they are needed again if ranks become known later
+        self.sampler = EndlessSampler()
         orders = _Orders(
             partial(
                 map_positions,
@@ -152,6 +154,7 @@ class MultiStreamDataLoader(Loader):
                 num_workers=num_workers,
             ),
             shard,
+            self.sampler,
         )
         self._start(orders, quarantine)
         positions = self._positions
@@ -223,13 +226,14 @@ class _Orders:
 
     map_positions: Callable[[], PositionMap]
     shard: Any
+    sampler: EndlessSampler
 
     def ranks(self) -> Shard:
         return resolve_shard(self.shard, "drop") or Shard()
 
     def schedule(self) -> LaneSchedule:
         own = self.ranks()
-        return LaneSchedule(self.map_positions(), (own.rank, own.world))
+        return LaneSchedule(self.map_positions(), (own.rank, own.world), self.sampler)
 
     def check_ranks(self, rank: tuple[int, int]) -> None:
         if self.shard is not None or rank[1] > 1:

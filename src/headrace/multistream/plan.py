@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,9 @@ from headrace.multistream.block import Hint, StepBlock
 from headrace.multistream.positions import PositionMap
 from headrace.multistream.reading import BlockTask, LaneJob
 from headrace.multistream.steps import cut_batches, join_parts
+from headrace.order.samplers import EpochChoice
 from headrace.order.schedule import Schedule
+from headrace.order.seeded_order import is_running
 
 _BLOCK_BYTES = 2**21
 _BLOCK_S = 0.05
@@ -44,12 +47,13 @@ class LaneSchedule(Schedule):
 
     kind = "sequences side by side"
 
-    def __init__(self, positions: PositionMap, rank: tuple[int, int]) -> None:
+    def __init__(self, positions: PositionMap, rank: tuple[int, int], front: EpochChoice | None = None) -> None:
         self.positions = positions
         self.rank = rank
+        self.front = front
 
     def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> LanePlan:
-        return LanePlan(
+        plan = LanePlan(
             self.positions,
             epoch,
             start,
@@ -57,6 +61,12 @@ class LaneSchedule(Schedule):
             batches=batches,
             described=self._described(),
         )
+        if self.front is not None:
+            self.front.follow(epoch, partial(is_running, weakref.ref(plan)))
+        return plan
+
+    def chosen_epoch(self) -> int | None:
+        return None if self.front is None else self.front.take_choice()
 
     def reader(self, config: Any) -> LaneJob:
         return LaneJob(self.positions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -236,7 +236,41 @@ class WeightedRandomSampler(ChunkedSampler):
         return self.num_samples
 
 
-class EndlessSampler(Sampler[None]):
+class EpochChoice:
+    """A sampler at which trainers choose the epoch of the loader that it belongs to.
+
+    Attributes:
+        epoch: the one that `set_epoch` chose.
+        chosen: that one, if the loader has not begun it yet.
+    """
+
+    epoch = 0
+    chosen: int | None = None
+    _is_running: Callable[[int], bool] | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, of the loader that this sampler belongs to as well.
+
+        Some trainers say so when the epoch has already begun: then it goes on, and the next one is its successor.
+        """
+        if self._is_running is None or not self._is_running(epoch):
+            self.chosen = epoch
+        self.epoch = epoch
+
+    def follow(self, epoch: int, is_running: Callable[[int], bool]) -> None:
+        """The loader begins an epoch."""
+        self.epoch, self.chosen, self._is_running = epoch, None, is_running
+
+    def take_choice(self) -> int | None:
+        """The epoch that was chosen since the loader began one; asked once."""
+        chosen, self.chosen = self.chosen, None
+        return chosen
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_is_running": None}
+
+
+class EndlessSampler(EpochChoice, Sampler[None]):
     """None for ever: the sampler of iterable datasets, which choose their samples themselves."""
 
     def __iter__(self) -> Iterator[None]:

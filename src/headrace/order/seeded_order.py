@@ -119,7 +119,7 @@ class SeededOrder(Schedule):
             snapshot_every=self._told_by.snapshot_every,
         )
         if self.front is not None:
-            self.front.follow(epoch, partial(_is_running, weakref.ref(plan)))
+            self.front.follow(epoch, partial(is_running, weakref.ref(plan)))
         return plan
 
     def keys_from(self, epoch: int, start: Mapping[str, Any]) -> tuple[Iterator[PlacedKeys], list[Any]]:
@@ -353,7 +353,8 @@ def _draw(keys: Iterator[Any], n: int) -> tuple[list[Any], Exception | None]:
     return drawn, None
 
 
-def _is_running(plan: weakref.ref[KeyPlan], epoch: int) -> bool:
+def is_running(plan: weakref.ref[Any], epoch: int) -> bool:
+    """Whether the epoch of a plan is this one, and not over."""
     running = plan()
     return running is not None and not running.is_over and running.epoch == epoch
 

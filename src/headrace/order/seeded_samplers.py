@@ -10,13 +10,13 @@ import numpy as np
 from headrace.base.indices import Indices
 from headrace.order.balance import Balance
 from headrace.order.distributed import DistributedSampler
-from headrace.order.samplers import ChunkedSampler, SequentialSampler
+from headrace.order.samplers import ChunkedSampler, EpochChoice, SequentialSampler
 from headrace.order.shard import Shard
 
 _CHUNK = 2**14  # positions that are looked up at a time
 
 
-class SeededSampler(ChunkedSampler):
+class SeededSampler(EpochChoice, ChunkedSampler):
     """The order of an epoch that a seed decides, of whichever epoch was chosen.
 
     The loader itself needs none of this: it is for trainers, which call `set_epoch`, and may put this sampler into
@@ -24,35 +24,12 @@ class SeededSampler(ChunkedSampler):
 
     Args:
         inner: the sampler that would draw, without a seed.
-
-    Attributes:
-        epoch: the one that `set_epoch` chose.
-        chosen: that one, if the loader has not begun it yet.
     """
 
     def __init__(self, inner: Any, seed: int) -> None:
         self.inner = inner
         self.data_source: Any = inner.data_source
         self.seed = seed
-        self.epoch = 0
-        self.chosen: int | None = None
-        self._is_running: Callable[[int], bool] | None = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration, of the loader that this sampler belongs to as well.
-
-        Some trainers say so when the epoch has already begun: then it goes on, and the next one is its successor.
-        """
-        if self._is_running is None or not self._is_running(epoch):
-            self.chosen = epoch
-        self.epoch = epoch
-
-    def follow(self, epoch: int, is_running: Callable[[int], bool]) -> None:
-        """The loader begins an epoch."""
-        self.epoch, self.chosen, self._is_running = epoch, None, is_running
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_is_running": None}
 
     def chunks(self) -> Iterator[Indices]:
         order = self.inner.seeded(self.seed, self.epoch)

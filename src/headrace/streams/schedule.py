@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,9 @@ from typing import Any
 
 from headrace.base.errors import StateError, WarnOnce
 from headrace.base.schema import anything, count, each, items, positive, record, refuse, variants, whole
+from headrace.order.samplers import EpochChoice
 from headrace.order.schedule import Schedule
+from headrace.order.seeded_order import is_running
 from headrace.streams.audited import ExpectedRows
 from headrace.streams.counts import RowCounts
 from headrace.streams.fetch import StreamJob
@@ -44,12 +47,14 @@ class StreamSchedule(Schedule):
 
     Args:
         size: rows in a batch.
+        front: what trainers see as the sampler.
     """
 
     kind = "a stream"
 
-    def __init__(self, loading: Loading, size: int) -> None:
+    def __init__(self, loading: Loading, size: int, front: EpochChoice | None = None) -> None:
         self.loading = loading
+        self.front = front
         self.rank = loading.shard.rank, loading.shard.world
         self.shares_seed = loading.shard.world > 1  # ranks must agree how many rows there are
         self._size = size
@@ -65,7 +70,7 @@ class StreamSchedule(Schedule):
         shares.on_dropped = self._tell_dropped
         if shares.dispatcher is not None and start.get("iterator") is not None:
             shares.dispatcher.go_to(start["iterator"])
-        return StreamPlan(
+        plan = StreamPlan(
             shares,
             self.loading,
             epoch,
@@ -76,6 +81,12 @@ class StreamSchedule(Schedule):
             note_rows=self.counts.note,
             locate=partial(self._position_of, start, shares),
         )
+        if self.front is not None:
+            self.front.follow(epoch, partial(is_running, weakref.ref(plan)))
+        return plan
+
+    def chosen_epoch(self) -> int | None:
+        return None if self.front is None else self.front.take_choice()
 
     def reader(self, config: Any) -> StreamJob:
         recipe = replace(self.loading.recipe, draws_in_collate=config.may_draw_in_collate)
