@@ -130,7 +130,7 @@ class BatchMaker:
             return singles
         starts = range(0, len(rows), size)
         if self._recipe.as_columns:  # whose types may depend on which rows there are
-            return (own_columns(rows.slice(start, min(start + size, len(rows))).columns()) for start in starts)
+            return (own_columns(rows.slice(start, min(start + size, len(rows))).lazy_columns()) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from headrace.sources.files import Paths
-    from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
+    from headrace.sources.options import ArchiveArguments, BlockArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
     from headrace.sources.tar import Decoder
 
@@ -220,6 +220,77 @@ def read_sql(
         retries=retries,
     )
     return _stream(source, rows)
+
+
+def read_tokens(
+    paths: Paths,
+    length: int | None,
+    *,
+    dtype: Any = None,
+    targets: bool = True,
+    stride: int | None = None,
+    documents: bool = False,
+    end: int | None = None,
+    ignore_index: int = -100,
+    split: str | Sequence[float] | None = None,
+    part: int | str = 0,
+    row_dtype: Any = "int64",
+    files: FileOptions | None = None,
+    **options: Unpack[BlockArguments],
+) -> Stream:
+    """A stream of rows of `length` tokens, of files of token ids: a batch is a dict of `[batch, length]` arrays.
+
+    Files are raw numbers in a `.bin` file, as nanoGPT writes them; shards of llm.c; `.npy` files of one dimension; or
+    Megatron's `.bin` files with an `.idx` file beside them, given by either name or by what the names have in common.
+    Local files are mapped into memory, those in stores are read by ranges. Rows do not go on from one file to the
+    next, and what is left over at the end of a file is no row. `TokenDataset` has the same rows by number.
+
+    Args:
+        length: tokens in a row; None makes a row of each document of Megatron's files, for `pack`.
+        dtype: of the raw tokens in `.bin` files, whatever an index says; by default 16 bits without a sign.
+        targets: whether a batch also has "targets": the token that follows each one.
+        stride: how many tokens after a row the next one begins; `length` if None. Rows overlap if it is less.
+        documents: whether a batch also has "segments", which number the documents in a row from 1 on, and "positions"
+            in them; "targets" are `ignore_index` where a document ends.
+        end: the token that ends a document, where there is no index; sets `documents`.
+        split: the sizes of the parts of a split, such as "969,30,1", of which one `part` is read: by documents where
+            there is an index, and else by tokens.
+        part: its number, or "train", "valid" or "test".
+        row_dtype: of the tokens in a batch.
+        files: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`.
+        options: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`.
+
+    Raises:
+        TypeError: a dtype is none of integers, or `paths` are not paths.
+        ValueError: a number is too small, there is no such part, or it is not known where documents begin.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "train.bin")
+        >>> np.arange(9, dtype=np.uint16).tofile(path)
+        >>> for row in read_tokens(path, 4):
+        ...     print(row["tokens"], row["targets"])
+        [0 1 2 3] [1 2 3 4]
+        [4 5 6 7] [5 6 7 8]
+    """
+    from headrace.sources.options import BlockArguments, merge_options
+    from headrace.sources.token_source import TokenSource, make_cut
+
+    merged = merge_options("read_tokens", files, options, BlockArguments)
+    cut = make_cut(
+        length,
+        dtype=dtype,
+        targets=targets,
+        stride=stride,
+        documents=documents,
+        end=end,
+        ignore_index=ignore_index,
+        split=split,
+        part=part,
+        row_dtype=row_dtype,
+    )
+    return Stream(Recipe(TokenSource(_checked_paths(paths), cut, merged), as_columns=length is not None))
 
 
 def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop = "first", seed: int = 0) -> Stream:

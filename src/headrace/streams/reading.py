@@ -272,14 +272,19 @@ class WindowReader:
         Where all columns will be wanted, they are made Python's, or put where the loop sees them, while they are in the
         cache; and their memory is there for the next chunk.
         """
-        if not window.is_shuffled or not self._recipe.reads_columns():
+        if not window.is_shuffled or not self._recipe.reads_columns() or self._keeps_lazy:
             return None
         return partial(_decoded, allocate=self._allocate if window.is_given_whole else None)
 
     def _shuffled(self, rows: Chunk, window: Window, bad: BadRows) -> Chunk:
         bad.places = places = Permutation(len(rows), window.key).at(np.arange(len(rows)))
-        is_later = self._allocate is not None and window.is_given_whole
+        is_later = self._keeps_lazy or (self._allocate is not None and window.is_given_whole)
         return shuffle_rows(rows, places, as_columns=self._recipe.reads_columns(), is_later=is_later)
+
+    @property
+    def _keeps_lazy(self) -> bool:
+        """Whether columns take no memory before rows of them are wanted, however they are shuffled."""
+        return getattr(self._recipe.source, "keeps_lazy", False)
 
     def _draws(self, window: Window) -> Draws | None:
         """The random numbers of a window; None if nothing can be drawn."""

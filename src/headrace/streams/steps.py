@@ -90,7 +90,7 @@ class MapBatches:
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
         parts = []
         for start in range(0, len(rows), self.size):
-            batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).columns())
+            batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).lazy_columns())
             try:
                 parts.append(_checked_columns(self.fn(batch)))
             except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
