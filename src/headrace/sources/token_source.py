@@ -101,7 +101,14 @@ class TokenSource:
         return self._listing.versions
 
     @property
+    def signature(self) -> dict[str, Any]:
+        """What a state must agree with: how rows are cut."""
+        cut, layout = self._cut, self._cut.layout
+        return {"rows of tokens": [layout and layout.length, layout and layout.targets, cut.stride, *cut.split]}
+
+    @property
     def n_rows(self) -> int:
+        """How many rows all files have together."""
         return sum(part.n_rows for part in self._listing.parts.values())
 
     def read(self, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> Iterator[Chunk]:

@@ -48,6 +48,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     source = recipe.source
     parts = [describe(part) for part in getattr(source, "recipes", ())]
     return {
+        **getattr(source, "signature", {}),
         "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
         "files": [] if parts else _list_files(source),  # those of a mix are told by its parts
         "shuffle": None if recipe.shuffle is None else _describe_shuffle(recipe),
