@@ -266,10 +266,16 @@ class TokenSource:
             if part.damage is not None:
                 yield Block(part.tokens.path, 0, 0, None, part.tokens.file.size or 0)
                 continue
-            size = np.dtype(part.tokens.dtype).itemsize
-            for first, last in self._cut_part(part, max(1, block_bytes // size)):
-                length = self._cut.stride if self._cut.layout is not None else (part.stop - part.start) / part.n_rows
-                yield Block(part.tokens.path, first, last, last - first, int((last - first) * length * size))
+            at_once = max(1, block_bytes // np.dtype(part.tokens.dtype).itemsize)
+            for first, last in self._cut_part(part, at_once):
+                yield Block(part.tokens.path, first, last, last - first, int((last - first) * self._row_bytes(part)))
+
+    def _row_bytes(self, part: _Part) -> float:
+        """How much memory a row takes, on average, when it is read."""
+        layout = self._cut.layout
+        if layout is None:
+            return (part.stop - part.start) / part.n_rows * self._cut.row_dtype.itemsize
+        return layout.length * sum(layout.dtype_of(name).itemsize for name in layout.columns)
 
     def _cut_part(self, part: _Part, at_once: int) -> Iterator[tuple[int, int]]:
         """The rows of the blocks of a file, about so many tokens in each."""

@@ -78,7 +78,8 @@ class StreamSchedule(Schedule):
         )
 
     def reader(self, config: Any) -> StreamJob:
-        recipe = replace(self.loading.recipe, draws_in_collate=config.may_draw_in_collate)
+        recipe = self.loading.recipe
+        recipe = replace(recipe, draws_in_collate=config.may_draw_in_collate or bool(recipe.packed_steps))
         cuts_later = (
             config.collates_by_default
             and recipe.as_columns

@@ -17,7 +17,6 @@ from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.recipe import Recipe
 from headrace.streams.rows import every_nth
 from headrace.streams.steps import BadRow, OnBadRow
-from headrace.streams.tokens import join_tokens
 from headrace.streams.windows import Share, Window
 
 Lap: TypeAlias = Callable[[str], None]
@@ -162,16 +161,12 @@ def _lockstep_pieces(raw: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 class SharePart:
-    """The rows of a window that belong to a share, piece by piece.
-
-    Attributes:
-        packs: whether they become tokens.
-    """
+    """The rows of a window that belong to a share, piece by piece."""
 
     def __init__(self, share: Share, recipe: Recipe, *, packs: bool) -> None:
         self._first, self._step = share.first, share.step
         self._as_columns = recipe.as_columns and recipe.packing is None
-        self.packs = packs and recipe.packing is not None
+        self._packing = recipe.packing if packs else None
         self._n_in = 0
         is_cut = share.skip or share.most is not None
         end = None if share.most is None else share.skip + share.most
@@ -181,13 +176,18 @@ class SharePart:
     def is_over(self) -> bool:
         return self._kept is not None and self._kept.is_over
 
+    @property
+    def packs(self) -> bool:
+        """Whether they become tokens."""
+        return self._packing is not None
+
     def of(self, rows: Chunk) -> Chunk:
         if (self._first, self._step) != (0, 1) and len(rows):
             seen, self._n_in = self._n_in, self._n_in + len(rows)
             first = self._first - seen if seen <= self._first else -(seen - self._first) % self._step
             rows = every_nth(rows, min(first, len(rows)), self._step, as_columns=self._as_columns)
-        if self.packs:
-            rows = join_tokens(rows.rows())
+        if self._packing is not None:
+            rows = self._packing.join(rows.rows())
         return rows if self._kept is None else self._kept.keep(rows)
 
 

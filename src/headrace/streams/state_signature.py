@@ -52,10 +52,11 @@ def describe(recipe: Recipe) -> dict[str, Any]:
         "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
         "files": [] if parts else _list_files(source),  # those of a mix are told by its parts
         "shuffle": None if recipe.shuffle is None else _describe_shuffle(recipe),
-        "steps": [type(step).__name__ for step in recipe.steps],
+        "steps": [getattr(step, "signature", type(step).__name__) for step in recipe.steps],
         "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
         "rounds": recipe.rounds,
         "packing": None if recipe.packing is None else recipe.packing.length,
+        **({"packed_steps": len(recipe.packed_steps)} if recipe.packed_steps else {}),
         "mix": [source.describe(), source.seed, parts] if parts else None,
     }
 

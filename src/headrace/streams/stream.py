@@ -17,6 +17,7 @@ from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Chunk
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
+from headrace.streams.fitting import FITS, Fit, PackFit
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
@@ -154,25 +155,57 @@ class Stream(IterableDataset[Any]):
         check_count("size", size, 1)
         return self._then(MapBatches(_checked(fn), size))
 
-    def pack(self, length: int, *, drop_rest: bool = False) -> Stream:
-        """Rows of `length` tokens, from rows that are sequences of tokens, one after the other.
+    def pack(
+        self,
+        length: int,
+        *,
+        fit: Fit | None = None,
+        segments: bool = False,
+        drop_rest: bool = False,
+        padding_value: Any = None,
+        at_once: int = 1024,
+    ) -> Stream:
+        """Rows of `length` tokens, of rows that are sequences of tokens: lists, arrays, or dicts of them.
 
-        It comes last. Rows go on over the borders of blocks and windows, as one reader would cut them; only the very
-        last one may be shorter, on each rank.
+        Batches of numbers are `[batch, length]` arrays, one for each field of a dict. Without `fit`, sequences follow
+        each other, and are cut where a row is full: rows go on over the borders of blocks and windows, as one reader
+        would cut them. Only the very last one may be shorter, on each rank; in a batch of arrays, it is filled up.
+        After it, only `map` may come, which gets a packed row.
+
+        With `fit`, only sequences longer than a row are cut. Some `at_once` sequences of a window, longest first, are
+        each put into the first row that has room, or into the one that it fills best. Rows are dicts with "tokens" (or
+        the fields of a dict), "segments" and "positions", which any step may follow.
 
         Args:
-            drop_rest: leave a shorter last row out, so that all have one length.
+            fit: None, "first" or "best".
+            segments: give "segments", the number of each token's sequence in its row, from 1 on and 0 where it is
+                filled up, and "positions" in them, from 0 on, without `fit`, too.
+            drop_rest: leave a shorter last row out.
+            padding_value: what is filled up with; 0 by default. If it is given, rows that your own functions get are
+                filled up, too.
+            at_once: how many sequences are fitted together: the more, the fuller the rows.
 
         Raises:
-            ValueError: `length` is not positive, or rows are packed already.
+            ValueError: `length` or `at_once` is not positive, `fit` is unknown, or rows are packed already.
 
         Examples:
             >>> list(Stream.from_blocks(["ab", "cde"], lambda word: [word]).pack(2))
             [['a', 'b'], ['c', 'd'], ['e']]
+            >>> for row in Stream.from_blocks([3, 5, 2], lambda n: [[n] * n]).pack(5, fit="best"):
+            ...     print(row["tokens"], row["segments"], row["positions"])
+            [3 3 3 2 2] [1 1 1 2 2] [0 1 2 0 1]
+            [5 5 5 5 5] [1 1 1 1 1] [0 1 2 3 4]
         """
         check_count("length", length, 1)
+        check_count("at_once", at_once, 1)
         self._refuse_after_packing("pack")
-        return Stream(replace(self.recipe, packing=Packing(length, drop_rest)))
+        if fit is None:
+            return Stream(replace(self.recipe, packing=Packing(length, drop_rest, segments, padding_value)))
+        if fit not in FITS:
+            raise ValueError(f"fit must be None, 'first' or 'best', got {fit!r}.")
+        if drop_rest:
+            raise ValueError("drop_rest is for rows that are cut: with fit=, any row may have room left.")
+        return self._then(PackFit(length, fit, at_once, 0 if padding_value is None else padding_value))
 
     def shuffle(
         self,
@@ -271,12 +304,16 @@ class Stream(IterableDataset[Any]):
         self._iteration.epoch = epoch
 
     def _then(self, step: Step) -> Stream:
+        if self.recipe.packing is not None and isinstance(step, Map):
+            return Stream(replace(self.recipe, packed_steps=(*self.recipe.packed_steps, step)))
         self._refuse_after_packing(_NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
     def _refuse_after_packing(self, method: str) -> None:
         if self.recipe.packing is not None:
-            raise ValueError(f"{method}() must come before pack(), which comes last; or do it in the collate_fn.")
+            raise ValueError(
+                f"{method}() must come before pack(), which only map() may follow; or do it in the collate_fn."
+            )
 
     def __iter__(self) -> Iterator[Any]:
         """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
@@ -299,12 +336,21 @@ class Stream(IterableDataset[Any]):
                     if packing is None:
                         yield from chunk.rows()
                     else:
-                        rows, rest = packing.split(rest, chunk)
-                        yield from rows
+                        whole, rest = packing.split(rest, chunk)
+                        yield from self._packed(whole)
             if read.facts.is_last or empty.are_all(read.end):
                 break
         if packing is not None and not packing.drops_rest:
-            yield from packing.rows(rest)
+            yield from self._packed(rest)
+
+    def _packed(self, tokens: Chunk) -> list[Any]:
+        """Packed rows, after the steps that follow."""
+        packing, steps = self.recipe.packing, self.recipe.packed_steps
+        assert packing is not None
+        rows = ObjectChunk(packing.rows(tokens, as_arrays=bool(steps)))
+        for step in steps:
+            rows = step.apply(rows, _raise)
+        return rows.rows()
 
     def __getitem__(self, index: Any) -> Any:
         """There are no numbers by which rows could be had.
@@ -365,7 +411,17 @@ class Stream(IterableDataset[Any]):
         return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
 
 
-_NAMES: dict[type, str] = {Map: "map", Filter: "filter", FlatMap: "flat_map", MapBatches: "map_batches"}
+_NAMES: dict[type, str] = {
+    Map: "map",
+    Filter: "filter",
+    FlatMap: "flat_map",
+    MapBatches: "map_batches",
+    PackFit: "pack",
+}
+
+
+def _raise(index: int, row: Any, error: Exception) -> None:
+    raise error
 
 
 def _shown(shuffle: Shuffle) -> str:
