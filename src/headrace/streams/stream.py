@@ -15,13 +15,14 @@ from headrace.order.shard import Shard, resolve_shard
 from headrace.sources.cache import size_in_bytes
 from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Chunk
+from headrace.streams.concurrency import EventLoops, is_async
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
 from headrace.streams.fitting import FITS, Fit, PackFit
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
+from headrace.streams.steps import Filter, FlatMap, Map, MapAtOnce, MapBatches, Step
 from headrace.streams.tokens import Packing
 from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
 from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
@@ -134,9 +135,36 @@ class Stream(IterableDataset[Any]):
         """
         return explain(self.recipe, self._counts, workers=workers, world=world)
 
-    def map(self, fn: Callable[[Any], Any]) -> Stream:
-        """What `fn` makes of each row."""
-        return self._then(Map(_checked(fn)))
+    def map(self, fn: Callable[[Any], Any], *, threads: int | None = None, at_once: int = 64) -> Stream:
+        """What `fn` makes of each row; an `async def` function is awaited, for several rows at a time.
+
+        Guarantees: with `threads`, rows come in their order, and results, errors and what is drawn from
+        `headrace.rng()` are those without. Where rows draw, they take turns from the first draw on: wait first, then
+        draw. Draws from global generators are not repeatable in threads.
+
+        Args:
+            threads: how many threads of each worker call `fn`: for functions that wait (for a disk, a server), or that
+                release the GIL.
+            at_once: how many rows of a coroutine function are under way in each worker. Each has random numbers of its
+                own from `headrace.rng()`, and all of a worker share one event loop.
+
+        Raises:
+            TypeError: `fn` cannot be called.
+            ValueError: `threads` or `at_once` is not positive, or `threads` are given for an `async def` function.
+
+        Examples:
+            >>> list(Stream.from_blocks([0], lambda _: range(4)).map(lambda n: n * n, threads=2))
+            [0, 1, 4, 9]
+        """
+        if is_async(_checked(fn)):
+            check_count("at_once", at_once, 1)
+            if threads is not None:
+                raise ValueError("An async def function needs no threads: pass at_once= to say how many rows wait.")
+            return self._then(MapAtOnce(fn, at_once, EventLoops()))
+        if threads is None:
+            return self._then(Map(fn))
+        check_count("threads", threads, 1)
+        return self._then(MapAtOnce(fn, threads))
 
     def filter(self, fn: Callable[[Any], Any]) -> Stream:
         """The rows for which `fn` is true."""
@@ -413,6 +441,7 @@ class Stream(IterableDataset[Any]):
 
 _NAMES: dict[type, str] = {
     Map: "map",
+    MapAtOnce: "map",
     Filter: "filter",
     FlatMap: "flat_map",
     MapBatches: "map_batches",
