@@ -22,7 +22,7 @@ def row_keys(span: RowSpan, loading: Loading) -> Indices:
     share, start, stop, base = span
     rows = share.skip + base + np.arange(start, stop, dtype=np.int64)
     if loading.recipe.packing is None:
-        rows = share.first + rows * share.step
+        rows = share.rows_at(rows)
     elif share.step > 1:
         rows += share.first << _PART_BITS
     rows += share.window.number << _ROW_BITS

@@ -115,7 +115,7 @@ class RankWindows:
     def deal(self, rank: int) -> Deal:
         """What a rank gets, before ranks are made even."""
         n_items = self._pool.n_items(self.windows.n_windows)
-        splits = self._loading.recipe.packing is None
+        splits = self._loading.recipe.packing is None and self._loading.recipe.dealt_together == 1
         return Deal(self._pool, n_items, rank, self._loading.shard.world, splits_begun=splits)
 
     def dealt(self, rank: int, index: int = 0) -> Iterator[Share]:
@@ -148,7 +148,8 @@ class RankWindows:
 
     def share_of(self, item: Item) -> Share:
         """Raises IndexError if there is no such window."""
-        return Share(self.windows.window(item.place), item.first, item.step, item.skip)
+        unit = self._loading.recipe.dealt_together if item.step > 1 else 1
+        return Share(self.windows.window(item.place), item.first, item.step, item.skip, unit=unit)
 
 
 class _Asked:

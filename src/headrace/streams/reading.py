@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -90,11 +90,18 @@ class WindowReader:
         block = share.window.blocks[0] if share.window.blocks else None
         return not isinstance(block, Stretch) or bool(self._recipe.source.ends_in(block))
 
-    def count(self, request: CountRows) -> Counted:
-        """How many rows a share has. Block by block, if that tells of other windows, too."""
-        share, path, n_steps = request
+    def count(self, request: CountRows, length_of: Callable[[Any], int] = len) -> Counted:
+        """How many rows a share has. Block by block, if that tells of other windows, too.
+
+        Args:
+            length_of: measures a row, if that is wanted.
+        """
+        share, path, n_steps, measures = request
         if path:
-            return self._part(path[0]).count(request._replace(path=path[1:]))
+            measure = self._recipe.source.length if measures and len(path) == 1 else length_of
+            return self._part(path[0]).count(request._replace(path=path[1:]), measure)
+        if measures:
+            return self._measure(share, length_of)
         by_block = self._count_blocks(share, n_steps)
         if by_block is not None:
             return Counted(sum(by_block), by_block, is_settled=True)
@@ -102,14 +109,26 @@ class WindowReader:
         is_settled = self._drain(rows)
         return Counted(rows.end, None, is_settled, rows.facts.is_past_end)
 
-    def _drain(self, rows: WindowRows) -> bool:
-        """Read all rows, and forget them; whether they are known to have drawn no random numbers."""
+    def _measure(self, share: Share, length_of: Callable[[Any], int]) -> Counted:
+        lengths: list[int] = []
+        rows = self.rows(share)
+        is_settled = self._drain(rows, lambda chunk: lengths.extend(map(length_of, chunk.rows())))
+        return Counted(rows.end, None, is_settled, rows.facts.is_past_end, np.array(lengths, np.int64))
+
+    def _drain(self, rows: WindowRows, look: Callable[[Chunk], None] | None = None) -> bool:
+        """Read all rows, and forget them; whether they are known to have drawn no random numbers.
+
+        Args:
+            look: sees all rows before.
+        """
         draws, rows.is_entered = rows.facts.draws, True
         with nullcontext() if draws is None else draws:
             if draws is not None:
                 draws.seen = glance()
             while not rows.is_read:
-                rows.some(seconds=1.0)
+                for chunk in rows.some(seconds=1.0):
+                    if look is not None:
+                        look(chunk)
             if draws is None:
                 return self._randomness is not None
             draws.is_over = True

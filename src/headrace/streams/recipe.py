@@ -162,6 +162,15 @@ class Recipe:
         for part in getattr(self.source, "recipes", ()):
             part.look()
 
+    def for_batches(self, size: int) -> Recipe:
+        """The same, for a loader of batches of so many rows."""
+        return replace(self, source=self.source.for_batches(size)) if hasattr(self.source, "for_batches") else self
+
+    @property
+    def dealt_together(self) -> int:
+        """How many rows that follow each other go to one rank: those of a batch that was drawn as a whole."""
+        return getattr(self.source, "batch", 1)
+
     def lenient(self) -> Recipe:
         """The same, for a loader that leaves out what is damaged: also files that cannot even be looked into."""
         return replace(self, source=self.source.lenient()) if hasattr(self.source, "lenient") else self

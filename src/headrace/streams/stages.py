@@ -8,6 +8,8 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from headrace.base.errors import add_note
 from headrace.base.generators import GENERATORS
 from headrace.base.indices import Indices
@@ -15,7 +17,7 @@ from headrace.base.randomness import rng, sample_key
 from headrace.sources.chunks import JoinedChunk
 from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import every_nth
+from headrace.streams.rows import every_nth, shuffle_rows
 from headrace.streams.steps import BadRow, Map, MapAtOnce, OnBadRow
 from headrace.streams.windows import Share, Window
 
@@ -187,7 +189,7 @@ class SharePart:
     """The rows of a window that belong to a share, piece by piece."""
 
     def __init__(self, share: Share, recipe: Recipe, *, packs: bool) -> None:
-        self._first, self._step = share.first, share.step
+        self._first, self._step, self._unit = share.first, share.step, share.unit
         self._as_columns = recipe.as_columns and recipe.packing is None
         self._packing = recipe.packing if packs else None
         self._n_in = 0
@@ -207,6 +209,11 @@ class SharePart:
     def of(self, rows: Chunk) -> Chunk:
         if (self._first, self._step) != (0, 1) and len(rows):
             seen, self._n_in = self._n_in, self._n_in + len(rows)
+            if self._unit > 1:
+                units = np.arange(seen, self._n_in) // self._unit
+                mine = np.flatnonzero((units >= self._first) & ((units - self._first) % self._step == 0))
+                rows = shuffle_rows(rows, mine, as_columns=self._as_columns)
+                return rows if self._kept is None else self._kept.keep(rows)
             first = self._first - seen if seen <= self._first else -(seen - self._first) % self._step
             rows = every_nth(rows, min(first, len(rows)), self._step, as_columns=self._as_columns)
         if self._packing is not None:

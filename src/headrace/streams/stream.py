@@ -227,6 +227,7 @@ class Stream(IterableDataset[Any]):
         check_count("length", length, 1)
         check_count("at_once", at_once, 1)
         self._refuse_after_packing("pack")
+        self._refuse_for_batches("pack")
         if fit is None:
             return Stream(replace(self.recipe, packing=Packing(length, drop_rest, segments, padding_value)))
         if fit not in FITS:
@@ -273,6 +274,7 @@ class Stream(IterableDataset[Any]):
         if blocks is not None:
             check_count("blocks", blocks, 1)
         self._refuse_after_packing("shuffle")
+        self._refuse_for_batches("shuffle")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
@@ -341,6 +343,13 @@ class Stream(IterableDataset[Any]):
         if self.recipe.packing is not None:
             raise ValueError(
                 f"{method}() must come before pack(), which only map() may follow; or do it in the collate_fn."
+            )
+
+    def _refuse_for_batches(self, method: str) -> None:
+        if getattr(self.recipe.source, "draws_batches", False):
+            raise ValueError(
+                f"{method}() would change the rows of batches that mix() has drawn as a whole: do it to its streams "
+                "before, or choose another draw=."
             )
 
     def __iter__(self) -> Iterator[Any]:
