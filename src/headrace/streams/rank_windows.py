@@ -112,6 +112,15 @@ class RankWindows:
             )
         return self._windows
 
+    def first_position(self, number: int) -> int:
+        """Where block `number` of a mix begins."""
+        loading = self._loading
+        blocks = loading.recipe.source.plan_blocks(
+            loading.seed, self._epoch, self._counts, self._asked, must_end=False
+        )
+        position: int = blocks.first_position(number)
+        return position
+
     def deal(self, rank: int) -> Deal:
         """What a rank gets, before ranks are made even."""
         n_items = self._pool.n_items(self.windows.n_windows)
