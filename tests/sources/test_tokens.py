@@ -139,7 +139,7 @@ class TestSplits:
         seen = []
         for number, part in enumerate(("train", "valid", "test")):
             fractions = [0.0, 0.8, 0.95, 1.0]
-            first, last = (int(round(fractions[number + i] * 37.0)) for i in (0, 1))
+            first, last = (round(fractions[number + i] * 37.0) for i in (0, 1))
             rows = [row.tolist() for row in read_tokens(tmp_path / "a", None, split="80,15,5", part=part)]
             assert rows == documents[first:last]
             seen += rows
@@ -156,7 +156,12 @@ class TestSplits:
 
     @pytest.mark.parametrize(
         ("split", "part", "text"),
-        [("a,b", 0, "sizes of its parts"), ((0, 0), 0, "sizes"), ((1, 1), 2, "one of the 2 parts"), ((1, 1), "x", "'x'")],
+        [
+            ("a,b", 0, "sizes of its parts"),
+            ((0, 0), 0, "sizes"),
+            ((1, 1), 2, "one of the 2 parts"),
+            ((1, 1), "x", "'x'"),
+        ],
     )
     def test_what_is_no_split(self, split, part, text):
         with pytest.raises(ValueError, match=text):
@@ -405,7 +410,7 @@ def test_a_split_is_part_of_a_state(tmp_path):
     loader = DataLoader(read_tokens(tmp_path / "a.bin", 8), 4)
     next(iter(loader))
     for other in ({"length": 16}, {"length": 8, "split": (1, 1)}, {"length": 8, "stride": 4}):
-        with pytest.raises(StateError, match="n_blocks|rows of tokens"):
+        with pytest.raises(StateError, match=r"n_blocks|rows of tokens"):
             DataLoader(read_tokens(tmp_path / "a.bin", **other), 4).load_state_dict(loader.state_dict())
 
 

@@ -23,19 +23,23 @@ def write_megatron(
     """
     arrays = [np.array(sequence, dtype) for sequence in sequences]
     Path(f"{prefix}.bin").write_bytes(b"".join(array.tobytes() for array in arrays))
-    lengths = np.array([len(array) for array in arrays], np.int32)
-    places = np.cumsum([0, *(array.nbytes for array in arrays)], dtype=np.int64)[:-1]
     borders = np.array([*range(0, len(arrays), per_document), len(arrays)], np.int64)
-    with open(f"{prefix}.idx", "wb") as index:
+    write_index(Path(f"{prefix}.idx"), np.array([len(array) for array in arrays], np.int64), borders, dtype)
+    cut = zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
+    return [[token for sequence in sequences[a:b] for token in sequence] for a, b in cut]
+
+
+def write_index(path: Path, lengths: Any, borders: Any, dtype: str) -> None:
+    """Megatron's index of sequences of these lengths, of which some begin a document."""
+    places = (np.cumsum(lengths) - lengths) * np.dtype(dtype).itemsize
+    with open(path, "wb") as index:
         index.write(b"MMIDIDX\x00\x00")
         index.write(struct.pack("<Q", 1))
         index.write(struct.pack("<B", CODES[dtype]))
-        index.write(struct.pack("<Q", len(arrays)))
+        index.write(struct.pack("<Q", len(lengths)))
         index.write(struct.pack("<Q", len(borders)))
-        for numbers in (lengths, places, borders):
-            index.write(numbers.tobytes())
-    cut = zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
-    return [[token for sequence in sequences[a:b] for token in sequence] for a, b in cut]
+        for numbers, kind in ((lengths, np.int32), (places, np.int64), (borders, np.int64)):
+            index.write(np.asarray(numbers).astype(kind).tobytes())
 
 
 def write_llm_c(path: Path, tokens: Any) -> None:

@@ -81,9 +81,8 @@ def test_threads_change_nothing(kind, engine, workers):
 @pytest.mark.parametrize("step", [with_threads, as_coroutines])
 @pytest.mark.parametrize(("engine", "workers"), ENGINES)
 def test_resumes_with_the_same_draws(kind, step, engine, workers):
-    alone, seen = loaded(kind, step), []
-    for batch in alone:
-        seen.append((batch, json.dumps(alone.state_dict())))
+    alone = loaded(kind, step)
+    seen = [(batch, json.dumps(alone.state_dict())) for batch in alone]
     with loaded(kind, step, engine, workers) as resumed:
         resumed.load_state_dict(json.loads(seen[6][1]))
         assert list(resumed) == [batch for batch, _ in seen[7:]]
@@ -97,7 +96,9 @@ def test_ranks_share_the_rows(step):
 
 
 @pytest.mark.parametrize(("engine", "workers"), ENGINES)
-@pytest.mark.parametrize("options", [{"fn": slow, "threads": 6}, {"fn": slow_async, "at_once": 20}], ids=["threads", "async"])
+@pytest.mark.parametrize(
+    "options", [{"fn": slow, "threads": 6}, {"fn": slow_async, "at_once": 20}], ids=["threads", "async"]
+)
 def test_rows_come_in_their_order(engine, workers, options):
     stream = in_memory(200, 50).map(**options)
     assert list(stream) == [n * n for n in range(200)]
@@ -195,7 +196,9 @@ def test_functions_know_their_worker(engine, workers):
         info = headrace.get_worker_info()
         return None if info is None else info.num_workers
 
-    with DataLoader(in_memory(20, 5).map(worker, threads=3), 4, collate_fn=list, num_workers=workers, engine=engine) as loader:
+    with DataLoader(
+        in_memory(20, 5).map(worker, threads=3), 4, collate_fn=list, num_workers=workers, engine=engine
+    ) as loader:
         assert {row for batch in loader for row in batch} == {workers or None}
 
 

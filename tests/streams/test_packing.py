@@ -181,7 +181,7 @@ class TestArrays:
 
     def test_tokens_that_are_no_numbers_stay_lists(self):
         stream = as_stream([list("abc"), list("de")]).pack(2)
-        assert [batch for batch in DataLoader(stream, 1, collate_fn=list)] == [[["a", "b"]], [["c", "d"]], [["e"]]]
+        assert list(DataLoader(stream, 1, collate_fn=list)) == [[["a", "b"]], [["c", "d"]], [["e"]]]
 
     @pytest.mark.parametrize(
         "rows",
@@ -278,14 +278,16 @@ class TestSegments:
         found = []
         for batch in expected:
             for tokens, segments in zip(batch[field], batch["segments"], strict=True):
-                for number in range(1, max(segments) + 1):
-                    found.append([t for t, s in zip(tokens, segments, strict=True) if s == number])
+                marked = list(zip(tokens, segments, strict=True))
+                found += [[token for token, s in marked if s == number] for number in range(1, max(segments) + 1)]
         assert sorted(found) == sorted(row for row in rows if row)
 
     def test_rows_are_full(self):
         sizes = np.random.default_rng(0).lognormal(5, 1, 3000).astype(int) % 900 + 1
         stream = as_stream([np.ones(n, np.int64) for n in sizes], 3000)
-        filled = {fit: [int((row["segments"] > 0).sum()) for row in stream.pack(1024, fit=fit)] for fit in ("first", "best")}
+        filled = {
+            fit: [int((row["segments"] > 0).sum()) for row in stream.pack(1024, fit=fit)] for fit in ("first", "best")
+        }
         assert all(sum(rows) == sizes.sum() for rows in filled.values())
         assert all(np.mean(rows) / 1024 > 0.98 for rows in filled.values())
 
@@ -298,7 +300,11 @@ class TestSegments:
 
     @pytest.mark.parametrize(
         ("options", "text"),
-        [({"fit": "worst"}, "'first' or 'best'"), ({"fit": "best", "drop_rest": True}, "drop_rest"), ({"at_once": 0}, "at_once")],
+        [
+            ({"fit": "worst"}, "'first' or 'best'"),
+            ({"fit": "best", "drop_rest": True}, "drop_rest"),
+            ({"at_once": 0}, "at_once"),
+        ],
     )
     def test_wrong_arguments(self, options, text):
         with pytest.raises(ValueError, match=text):
@@ -369,7 +375,9 @@ class TestMapAfterPacking:
     def test_other_ranks_have_what_is_left(self, worlds, kind):
         packed = {
             "cut": lambda stream: stream.pack(6),
-            "segments": lambda stream: stream.pack(6, segments=True).map(lambda row: row["tokens"][row["segments"] > 0]),
+            "segments": lambda stream: stream.pack(6, segments=True).map(
+                lambda row: row["tokens"][row["segments"] > 0]
+            ),
             "fitted": lambda stream: stream.pack(12, fit="best", at_once=5).map(
                 lambda row: row["tokens"][row["segments"] > 0]
             ),

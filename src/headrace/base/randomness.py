@@ -64,6 +64,7 @@ def rng() -> Generator:
 def _generator_of(key: Key) -> Generator:
     return _make_generator(derive_key(*key) if isinstance(key, tuple) else key)
 
+
 def _make_generator(key: int | None) -> Generator:
     if key is not None:
         return np.random.Generator(np.random.Philox(key=key))

@@ -31,14 +31,14 @@ class TokenFile(NamedTuple):
 
     Attributes:
         first_byte: where the first token is.
-        index: the file that says where documents begin, if there is one.
+        documents: where they begin, if there is an index of them.
     """
 
     file: FileVersion
     dtype: str
     first_byte: int
     n_tokens: int
-    index: DocumentIndex | None = None
+    documents: DocumentIndex | None = None
 
     @property
     def path(self) -> str:
@@ -102,7 +102,8 @@ class DocumentIndex:
         self._places = np.cumsum([_HEADER.size, 4 * self.n_sequences, 8 * self.n_sequences, 8 * n_borders]).tolist()
         if file.size is not None and file.size < self._places[-1]:
             raise RecordError(
-                f"{file.path} must have {self._places[-1]:,} bytes for {self.n_sequences:,} sequences, got {file.size:,}."
+                f"{file.path} must have {self._places[-1]:,} bytes for {self.n_sequences:,} sequences, got "
+                f"{file.size:,}. It is cut off."
             )
 
     @property
@@ -215,8 +216,8 @@ def open_tokens(file: FileVersion, index: FileVersion | None, dtype: Any, option
     if dtype is not None:
         return _raw(file, np.dtype(dtype), 0, None)
     if index is not None:
-        documents = DocumentIndex(file=index, options=options)
-        return _raw(file, np.dtype(documents.dtype), 0, documents.n_tokens)._replace(index=documents)
+        documents = DocumentIndex(index, options)
+        return _raw(file, np.dtype(documents.dtype), 0, documents.n_tokens)._replace(documents=documents)
     with open_range(file, 0, 12, options) as opened:
         beginning = opened.read(12)
     magic, _, n_tokens = struct.unpack("<3i", beginning) if len(beginning) == 12 else (0, 0, 0)
@@ -237,8 +238,8 @@ def _raw(file: FileVersion, dtype: np.dtype[Any], first_byte: int, n_tokens: int
     if rest or found < 0 or (n_tokens is not None and n_tokens != found):
         wanted = f"{n_tokens:,} tokens" if n_tokens is not None else "whole tokens"
         raise RecordError(
-            f"{file.path} must have {wanted} of {dtype.itemsize} bytes, got {file.size - first_byte:,} bytes. It is cut "
-            "off, or of another dtype=."
+            f"{file.path} must have {wanted} of {dtype.itemsize} bytes, got {file.size - first_byte:,} bytes. It is "
+            "cut off, or of another dtype=."
         )
     return TokenFile(file, dtype.str, first_byte, found)
 
@@ -275,6 +276,8 @@ def parse_split(split: str | Sequence[float]) -> list[float]:
 
 def part_of(tokens: TokenFile, borders: tuple[float, float]) -> tuple[int, int]:
     """The tokens of a part of a split: whole documents, if it is known where they begin; rounded as Megatron does."""
-    n = tokens.n_tokens if tokens.index is None else tokens.index.n_documents
-    first, last = (int(round(border * float(n))) for border in borders)
-    return (first, last) if tokens.index is None else (tokens.index.border(first), tokens.index.border(last))
+    n = tokens.n_tokens if tokens.documents is None else tokens.documents.n_documents
+    first, last = (round(border * float(n)) for border in borders)
+    if tokens.documents is None:
+        return first, last
+    return tokens.documents.border(first), tokens.documents.border(last)

@@ -159,7 +159,7 @@ def _mark(borders: Tokens, starts: Indices, rows: Indices, begins: Tokens) -> No
 
 
 def _number(begins: Tokens, values: Tokens, *, positions: bool) -> None:
-    """Number the documents of each row from 1 on, or the tokens of each from 0 on, in a row that goes on with one, too."""
+    """Number the documents of each row from 1 on, or the tokens of each piece of a document from 0 on."""
     begins = begins.copy()
     begins[:, 0] = True
     if not positions:

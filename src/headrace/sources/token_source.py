@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +134,7 @@ class TokenSource:
         """
         layout, listing = self._cut.layout, self._listing
         assert layout is not None
-        if len(rows) and not (0 <= int(rows.min()) and int(rows.max()) < self.n_rows):
+        if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < self.n_rows):
             raise IndexError(f"Rows must be at least 0 and less than {self.n_rows:,}, got {rows.tolist()!r:.80}.")
         parts = list(listing.parts.values())
         if len(parts) == 1 and is_local(parts[0].tokens.path):
@@ -149,7 +150,7 @@ class TokenSource:
     def describe(self) -> dict[str, Any]:
         listing, layout = self._listing, self._cut.layout
         parts = [part for part in listing.parts.values() if part.damage is None]
-        indexes = [part.tokens.index for part in parts if part.tokens.index is not None]
+        indexes = [part.tokens.documents for part in parts if part.tokens.documents is not None]
         names = ("tokens",) if layout is None else layout.columns
         length = "" if layout is None else f" of length {layout.length}"
         return {
@@ -182,7 +183,7 @@ class TokenSource:
             yield ColumnChunk(columns_of(TokenRows(layout, [run], starts)), len(starts))
 
     def _documents(self, part: _Part, block: Block, first_row: int) -> Iterator[ObjectChunk]:
-        index = part.tokens.index
+        index = part.tokens.documents
         assert index is not None
         borders = index.borders[part.first_document + block.start + first_row : part.first_document + block.stop + 1]
         size = np.dtype(part.tokens.dtype).itemsize
@@ -194,14 +195,14 @@ class TokenSource:
             tokens = self._run(part, start, stop)
             whole = tokens.tokens[start - tokens.first : stop - tokens.first].astype(self._cut.row_dtype)
             cuts = (borders[first : last + 1] - start).tolist()
-            yield ObjectChunk([whole[a:b] for a, b in zip(cuts, cuts[1:], strict=False)])
+            yield ObjectChunk([whole[a:b] for a, b in itertools.pairwise(cuts)])
             first = last
 
     def _run(self, part: _Part, start: int = 0, stop: int = 0) -> Run:
         """The tokens of a file: all, if it is local, or a range."""
         tokens, layout = part.tokens, self._cut.layout
-        is_marked = layout is not None and layout.documents and tokens.index is not None
-        borders = tokens.index.borders if is_marked and tokens.index is not None else None
+        is_marked = layout is not None and layout.documents and tokens.documents is not None
+        borders = tokens.documents.borders if is_marked and tokens.documents is not None else None
         if not is_local(tokens.path):
             return Run(tokens.fetch(start, stop, self._options), start, borders)
         if tokens.path not in self._mapped:
@@ -244,7 +245,7 @@ class TokenSource:
 
     def _check(self, tokens: TokenFile) -> None:
         layout = self._cut.layout
-        if tokens.index is None and (layout is None or (layout.documents and layout.end is None)):
+        if tokens.documents is None and (layout is None or (layout.documents and layout.end is None)):
             raise ValueError(
                 f"Where documents begin must be known, and {tokens.path} has no index (.idx) beside it. "
                 + ("Pass a length." if layout is None else "Pass end=, the token that ends a document.")
@@ -255,8 +256,8 @@ class TokenSource:
         if self._cut.layout is not None:
             n_rows = max(0, (stop - start - self._cut.layout.span) // self._cut.stride + 1)
             return _Part(tokens, start, stop, n_rows, before)
-        assert tokens.index is not None
-        first, last = (int(round(border * float(tokens.index.n_documents))) for border in self._cut.split)
+        assert tokens.documents is not None
+        first, last = (round(border * float(tokens.documents.n_documents)) for border in self._cut.split)
         return _Part(tokens, start, stop, last - first, before, first)
 
     def _cut_blocks(self, parts: Sequence[_Part]) -> Iterator[Block]:
@@ -279,11 +280,11 @@ class TokenSource:
 
     def _cut_part(self, part: _Part, at_once: int) -> Iterator[tuple[int, int]]:
         """The rows of the blocks of a file, about so many tokens in each."""
-        if self._cut.layout is not None or part.tokens.index is None:
+        if self._cut.layout is not None or part.tokens.documents is None:
             step = max(1, at_once // self._cut.stride)
             yield from ((first, min(first + step, part.n_rows)) for first in range(0, part.n_rows, step))
             return
-        borders = part.tokens.index.borders[part.first_document : part.first_document + part.n_rows + 1]
+        borders = part.tokens.documents.borders[part.first_document : part.first_document + part.n_rows + 1]
         first = 0
         while first < part.n_rows:
             last = int(np.searchsorted(borders, int(borders[first]) + at_once, side="right")) - 1
@@ -338,7 +339,7 @@ def make_cut(
 
 
 def _integers(name: str, dtype: Any) -> np.dtype[Any]:
-    found = np.dtype(dtype)
+    found: np.dtype[Any] = np.dtype(dtype)
     if found.kind not in "iu":
         raise TypeError(f"{name} must be a type of integers, such as 'uint16', got {found}.")
     return found

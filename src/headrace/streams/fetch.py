@@ -155,7 +155,7 @@ class BatchMaker:
                 raise error
             on_bad(BadRow(where, repr(row)[:_RAW_CHARACTERS]), error)
 
-        rows = ObjectChunk([samples] if self._is_single else samples)
+        rows: Chunk = ObjectChunk([samples] if self._is_single else samples)
         for step in steps:
             rows = step.apply(rows, note)
         made: list[Any] = rows.rows()
@@ -176,7 +176,6 @@ class BatchMaker:
             return (own_columns(rows.slice(start, min(start + size, len(rows))).lazy_columns()) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
-
 
     def _packed(self, packing: Packing, tokens: Chunk, size: int) -> Iterable[Any]:
         """The same, of tokens. Batches of arrays are not made of rows, unless steps come between."""

@@ -12,7 +12,15 @@ import numpy as np
 from headrace.sources.chunks import ColumnChunk
 from headrace.sources.source import Chunk
 from headrace.streams.steps import OnBadRow
-from headrace.streams.tokens import POSITIONS, SEGMENTS, TOKENS, join_fields, join_tokens, refuse_others, sequence_length
+from headrace.streams.tokens import (
+    POSITIONS,
+    SEGMENTS,
+    TOKENS,
+    join_fields,
+    join_tokens,
+    refuse_others,
+    sequence_length,
+)
 
 Fit: TypeAlias = Literal["first", "best"]
 FITS = ("first", "best")

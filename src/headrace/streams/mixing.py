@@ -199,7 +199,7 @@ class PartRows:
         return pieces
 
     def lengths(self, start: int, stop: int) -> Any:
-        """The lengths of the rows [start, stop); of fewer, if the stream ends. Those before will not be wanted again."""
+        """The lengths of the rows [start, stop); of fewer, if the stream ends. Those before are forgotten."""
         self._count_to(stop)
         first = bisect_right(self._ends, start)
         for i in range(first - 1, -1, -1):

@@ -115,9 +115,7 @@ class RankWindows:
     def first_position(self, number: int) -> int:
         """Where block `number` of a mix begins."""
         loading = self._loading
-        blocks = loading.recipe.source.plan_blocks(
-            loading.seed, self._epoch, self._counts, self._asked, must_end=False
-        )
+        blocks = loading.recipe.source.plan_blocks(loading.seed, self._epoch, self._counts, self._asked, must_end=False)
         position: int = blocks.first_position(number)
         return position
 

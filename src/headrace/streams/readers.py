@@ -347,7 +347,9 @@ def mix(
         if stream.recipe.packing is not None:
             raise ValueError("pack() must come after mix(): pack the mixed rows, or pass fit= to pack().")
         if getattr(stream.recipe.source, "draws_batches", False):
-            raise ValueError("A mix that draws batches as a whole must be the last one: mix its streams with the others.")
+            raise ValueError(
+                "A mix that draws batches as a whole must be the last one: mix its streams with the others."
+            )
     if stop not in STOPS:
         raise ValueError(f"stop must be one of {', '.join(map(repr, STOPS))}, got {stop!r}.")
     if draw not in DRAWS:

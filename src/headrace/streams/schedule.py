@@ -287,8 +287,8 @@ class StreamSchedule(Schedule):
         check_described(course["described"], self._described(), self._warn_of_files)
         if self._is_reweighed([course]):
             raise StateError(
-                "The state is that of one rank, taken with other weights of the mix. Pass the states of all ranks, as a "
-                "list: only these tell from which position on the new weights hold."
+                "The state is that of one rank, taken with other weights of the mix. Pass the states of all ranks, as "
+                "a list: only these tell from which position on the new weights hold."
             )
         own = {"described": self._described(), "shard": [shard.rank, shard.world]}
         if "place" not in course:  # the beginning of an epoch

@@ -384,10 +384,11 @@ class Stream(IterableDataset[Any]):
         """Packed rows, after the steps that follow."""
         packing, steps = self.recipe.packing, self.recipe.packed_steps
         assert packing is not None
-        rows = ObjectChunk(packing.rows(tokens, as_arrays=bool(steps)))
+        rows: Chunk = ObjectChunk(packing.rows(tokens, as_arrays=bool(steps)))
         for step in steps:
             rows = step.apply(rows, _raise)
-        return rows.rows()
+        made: list[Any] = rows.rows()
+        return made
 
     def __getitem__(self, index: Any) -> Any:
         """There are no numbers by which rows could be had.

@@ -58,7 +58,9 @@ class Packing:
         if as_arrays or self.padding_value is not None:
             packed = self.arrays(tokens)
             if packed is not None:
-                rows = (dict(zip(packed.columns, row, strict=True)) for row in zip(*packed.columns.values(), strict=True))
+                rows = (
+                    dict(zip(packed.columns, row, strict=True)) for row in zip(*packed.columns.values(), strict=True)
+                )
                 return [row[TOKENS] for row in rows] if packed.is_one else list(rows)
         starts = range(0, len(tokens), self.length)
         columns = _columns(tokens)
