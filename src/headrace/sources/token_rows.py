@@ -140,13 +140,13 @@ def _gather(run: Run, starts: Indices, values: Tokens) -> None:
         return
     tokens, first = run.tokens, int(starts[0]) - run.first
     step = int(starts[1] - starts[0]) if n > 1 else 0
+    size = tokens.itemsize
     if step >= 0 and (n < 3 or (np.diff(starts) == step).all()):
-        size = tokens.itemsize
-        rows = np.lib.stride_tricks.as_strided(tokens[first:], (n, length), (step * size, size), writeable=False)
-        np.copyto(values, rows, casting="unsafe")
-        return
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, length)
-    np.copyto(values, windows[starts - run.first], casting="unsafe")
+        rows: Tokens = np.ndarray((n, length), tokens.dtype, tokens, first * size, (step * size, size))
+    else:
+        windows: Tokens = np.ndarray((len(tokens) - length + 1, length), tokens.dtype, tokens, 0, (size, size))
+        rows = windows[starts - run.first]
+    np.copyto(values, rows, casting="unsafe")
 
 
 def _mark(borders: Tokens, starts: Indices, rows: Indices, begins: Tokens) -> None:

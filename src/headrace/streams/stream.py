@@ -219,7 +219,7 @@ class Stream(IterableDataset[Any]):
         Examples:
             >>> list(Stream.from_blocks(["ab", "cde"], lambda word: [word]).pack(2))
             [['a', 'b'], ['c', 'd'], ['e']]
-            >>> for row in Stream.from_blocks([3, 5, 2], lambda n: [[n] * n]).pack(5, fit="best"):
+            >>> for row in Stream.from_blocks([0], lambda _: [[3] * 3, [5] * 5, [2] * 2]).pack(5, fit="best"):
             ...     print(row["tokens"], row["segments"], row["positions"])
             [3 3 3 2 2] [1 1 1 2 2] [0 1 2 0 1]
             [5 5 5 5 5] [1 1 1 1 1] [0 1 2 3 4]
