@@ -64,7 +64,6 @@ class _Part(NamedTuple):
 
 class _Listing(NamedTuple):
     parts: dict[str, _Part]
-    blocks: tuple[Block, ...]
     versions: list[FileVersion]
 
 
@@ -88,6 +87,7 @@ class TokenSource:
         self._options = options or FileOptions()
         self._is_lenient = False
         self._known: _Listing | None = None
+        self._blocks: tuple[Block, ...] | None = None
         self._mapped: dict[str, Tokens] = {}
 
     def blocks(self) -> Sequence[Block]:
@@ -96,7 +96,9 @@ class TokenSource:
         Raises:
             RecordError: a file is damaged, or no file of tokens.
         """
-        return self._listing.blocks
+        if self._blocks is None:
+            self._blocks = tuple(self._cut_blocks(list(self._listing.parts.values())))
+        return self._blocks
 
     def versions(self) -> list[FileVersion]:
         return self._listing.versions
@@ -157,7 +159,7 @@ class TokenSource:
             "format": "tokens",
             "files": len(listing.versions),
             "bytes": sum(file.size or 0 for file in listing.versions),
-            "blocks": len(listing.blocks),
+            "blocks": len(self.blocks()),
             "rows": self.n_rows,
             "columns": {
                 name: f"{self._cut.row_dtype if layout is None else layout.dtype_of(name)}{length}" for name in names
@@ -170,7 +172,7 @@ class TokenSource:
     def lenient(self) -> TokenSource:
         """The same source, but a damaged file raises only when it is read: it becomes one unreadable block."""
         source = copy.copy(self)
-        source._is_lenient, source._known, source._mapped = True, None, {}
+        source._is_lenient, source._known, source._blocks, source._mapped = True, None, None, {}
         return source
 
     def _rows(self, part: _Part, block: Block, first_row: int) -> Iterator[ColumnChunk]:
@@ -231,7 +233,7 @@ class TokenSource:
             parts[file.path] = self._part(tokens, before)
             before += parts[file.path].n_rows
         versions = [file for pair in found for file in pair if file is not None]
-        return _Listing(parts, tuple(self._cut_blocks(list(parts.values()))), versions)
+        return _Listing(parts, versions)
 
     def _look(self, file: FileVersion, index: FileVersion | None) -> TokenFile | RecordError:
         try:
@@ -268,14 +270,15 @@ class TokenSource:
                 yield Block(part.tokens.path, 0, 0, None, part.tokens.file.size or 0)
                 continue
             at_once = max(1, block_bytes // np.dtype(part.tokens.dtype).itemsize)
+            path, row_bytes = part.tokens.path, self._row_bytes(part)
             for first, last in self._cut_part(part, at_once):
-                yield Block(part.tokens.path, first, last, last - first, int((last - first) * self._row_bytes(part)))
+                yield Block(path, first, last, last - first, int((last - first) * row_bytes))
 
     def _row_bytes(self, part: _Part) -> float:
         """How much memory a row takes, on average, when it is read."""
         layout = self._cut.layout
         if layout is None:
-            return (part.stop - part.start) / part.n_rows * self._cut.row_dtype.itemsize
+            return (part.stop - part.start) / max(1, part.n_rows) * self._cut.row_dtype.itemsize
         return layout.length * sum(layout.dtype_of(name).itemsize for name in layout.columns)
 
     def _cut_part(self, part: _Part, at_once: int) -> Iterator[tuple[int, int]]:
@@ -293,7 +296,7 @@ class TokenSource:
             first = last
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": {}}
+        return {**self.__dict__, "_blocks": None, "_mapped": {}}  # of which there may be many, and workers need none
 
 
 def make_cut(

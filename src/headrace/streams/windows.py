@@ -119,7 +119,8 @@ class Shuffle:
         n = self.blocks or DEFAULT_BLOCKS
         if self.rows is not None:
             n = max(1, math.ceil(self.rows / max(_rows_per_block(blocks, count_rows), 1)))
-        sizes = [block.n_bytes * (_EXPANSION if is_compressed(block.path) else 1) for block in blocks]
+        factors = {path: _EXPANSION if is_compressed(path) else 1 for path in {block.path for block in blocks}}
+        sizes = [block.n_bytes * factors[block.path] for block in blocks]
         if not sizes or n <= 0:
             return n
         per_block = sum(sizes) / len(sizes)
