@@ -91,8 +91,10 @@ if TYPE_CHECKING:
         read_sql,
         read_tar,
         read_text,
+        read_tokens,
     )
     from headrace.streams.stream import Stream
+    from headrace.streams.token_dataset import TokenDataset
     from headrace.tuning.tune import Tuning, tune
 
 # What a worker process has no use for, and what many programs never ask for, is imported when it is asked for.
@@ -125,6 +127,7 @@ _LATE = {
     "StreamBatch": "multistream.steps",
     "SubsetRandomSampler": "order.samplers",
     "TensorDataset": "data.dataset",
+    "TokenDataset": "streams.token_dataset",
     "Tuning": "tuning.tune",
     "WeightedRandomSampler": "order.samplers",
     "class_weights": "order.weights",
@@ -140,6 +143,7 @@ _LATE = {
     "read_sql": "streams.readers",
     "read_tar": "streams.readers",
     "read_text": "streams.readers",
+    "read_tokens": "streams.readers",
     "sample_lengths": "order.bucket_batches",
     "tune": "tuning.tune",
     "unpack_sequences": "batch.sequences",
@@ -207,6 +211,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "TokenDataset",
     "TooManyBadSamplesError",
     "Tuning",
     "WeightedRandomSampler",
@@ -232,6 +237,7 @@ __all__ = [
     "read_sql",
     "read_tar",
     "read_text",
+    "read_tokens",
     "register_collate",
     "rng",
     "sample_lengths",

@@ -14,7 +14,16 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, InspectError, RecordError
 from headrace.sources.source import BadRecord, Source
-from headrace.streams.readers import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
+from headrace.streams.readers import (
+    read_arrow,
+    read_csv,
+    read_jsonl,
+    read_parquet,
+    read_sql,
+    read_tar,
+    read_text,
+    read_tokens,
+)
 from headrace.streams.recipe import PlannedSource
 from headrace.streams.stream import Stream
 
@@ -31,7 +40,7 @@ class Inspection:
     """What is known of some data. `print` it, or take it apart.
 
     Attributes:
-        format: "text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "sqlite" or "postgresql".
+        format: "text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "tokens", "sqlite" or "postgresql".
         columns: the type of each column, or of each field that was seen.
         files: the path and the size of each file; None where the size is not known.
         n_bytes: of all files together, as they are stored; None if not known.
@@ -180,6 +189,7 @@ READERS: Mapping[str, Callable[..., Stream]] = {
     "parquet": read_parquet,
     "arrow": read_arrow,
     "tar": read_tar,
+    "tokens": partial(read_tokens, length=1024),
 }
 _TEXTS = ("text", "csv", "tsv", "jsonl")
 _DATABASES = ("sqlite", "postgresql")
@@ -289,8 +299,9 @@ def inspect(
 
     Args:
         data: one or many paths, globs, folders or addresses; a database; or a stream, whose steps make the samples.
-        format: "text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "sqlite" or "postgresql". If None, it is told
-            by the name of the files, or else by how they begin.
+        format: "text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "tokens" (of which raw `.bin` and `.npy` files
+            are not recognised by themselves), "sqlite" or "postgresql". If None, it is inferred from the names of the
+            files, or else from how they begin.
         query: of a database; may be left out if that has one table.
         samples: how many rows to show.
         most_rows: how many rows to count at most, where their number is not known.

@@ -477,6 +477,7 @@ class _Orders:
 
         recipe = self.dataset.recipe.lenient() if self.skips else self.dataset.recipe
         size = self.batch_size or 1
+        recipe = recipe.for_batches(size)
         batch_rows = size * (1 if recipe.packing is None else recipe.packing.length)
         shard = self.ranks() or Shard()
         loading = Loading(recipe, batch_rows, self.drop_last, self.seed, shard, self.skips)

@@ -117,3 +117,11 @@ def test_a_stream_goes_on_without_reading_what_came_before():
     loader.load_state_dict(state)
     assert plain(next(iter(loader))) == [7003]
     assert len(read_blocks) < 700
+
+
+@pytest.mark.parametrize("packed", [{}, {"segments": True}], ids=["map", "segments"])
+def test_what_follows_packing_has_no_place(packed):
+    stream = Stream.from_blocks([0, 10], lambda start: [[start, start + 1]]).pack(2, **packed)
+    stream = stream if packed else stream.map(lambda row: row)
+    with pytest.raises(ValueError, match="one by one"):
+        list(MultiStreamDataLoader([stream, stream], 2, cycle=False))

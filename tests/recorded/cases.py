@@ -310,6 +310,10 @@ SOURCES: dict[str, Callable[[Path], Stream]] = {
     "blocks": own,
     "iterable": iterated,
     "iterable, dispatched": partial(iterated, shard="dispatch"),
+    "tokens": lambda folder: headrace.read_tokens(paths(folder, "tokens-{}.bin"), 16, block_bytes=600),
+    "tokens, documents": lambda folder: headrace.read_tokens(
+        paths(folder, "tokens-{}.bin"), 16, stride=12, end=3, block_bytes=600
+    ),
 }
 
 
@@ -331,6 +335,10 @@ def _words(line: str) -> list[str]:
 
 def _lengths(line: str) -> list[int]:
     return [len(word) for word in line.split()]
+
+
+def _noisy_sum(row: Any) -> tuple[int, float]:
+    return int(row.sum()), rng().random()
 
 
 def _noisy_columns(columns: dict[str, Any]) -> dict[str, Any]:
@@ -372,6 +380,10 @@ PACKED: dict[str, Callable[[Path], Stream]] = {
     "pack": lambda folder: text(folder).map(_lengths).pack(50),
     "pack, drop_rest": lambda folder: own(folder).map(_lengths).pack(64, drop_rest=True),
     "shuffle, pack": lambda folder: text(folder).shuffle(blocks=4).map(_lengths).pack(33),
+    "segments": lambda folder: text(folder).map(_lengths).pack(50, segments=True),
+    "first fit": lambda folder: text(folder).shuffle(blocks=2).map(_lengths).pack(32, fit="first", at_once=40),
+    "best fit": lambda folder: text(folder).map(_lengths).pack(32, fit="best"),
+    "map after pack": lambda folder: text(folder).map(_lengths).pack(50).map(_noisy_sum),
 }
 
 
@@ -395,6 +407,10 @@ MIXES: dict[str, Callable[[Path], Stream]] = {
     "of mixes": lambda folder: mix([mix(_parts(folder), [1, 2, 3]), own(folder)], [3, 1], stop="all").skip(20),
     "columns": lambda folder: mix([_csv(folder, rows="columns"), jsonl(folder).as_columns()], [2, 1], stop="all"),
     "packed": lambda folder: mix([part.map(_lengths) for part in _parts(folder)], stop="all").pack(40),
+    "even": lambda folder: mix(_parts(folder), [5, 1, 3], stop="all", draw="even"),
+    "by tokens": lambda folder: mix(_parts(folder), [5, 1, 3], stop="longest", draw="tokens"),
+    "stratified": lambda folder: mix(_parts(folder), [5, 1, 3], stop="all", draw="stratified"),
+    "whole batches": lambda folder: mix(_parts(folder), [5, 1, 3], stop="longest", draw="batches"),
 }
 _ENDLESS = {"repeat for ever": 200, "weights, never": 150}
 _OWN_SEEDED = {"shuffle with a seed": None, "function": None}  # without one of the loader
@@ -554,6 +570,10 @@ STATES: dict[str, StateCase] = {
     "mix/weights, all": StateCase(partial(_stream, make=MIXES["weights, all"]), at=40),
     "mix/schedule": StateCase(partial(_stream, make=MIXES["schedule"]), at=40),
     "mix/weights, never": StateCase(partial(_stream, make=MIXES["weights, never"]), at=40, n_batches=60),
+    "packed/best fit": StateCase(partial(_stream, make=PACKED["best fit"])),
+    "mix/by tokens": StateCase(partial(_stream, make=MIXES["by tokens"]), at=40),
+    "mix/stratified": StateCase(partial(_stream, make=MIXES["stratified"]), at=40),
+    "stream/tokens": StateCase(partial(_stream, make=partial(_shuffled, make=SOURCES["tokens"])), at=9),
     "mix/packed": StateCase(partial(_stream, make=MIXES["packed"]), at=7),
     "lanes/shuffle": StateCase(partial(_lanes, assign="shuffle"), at=33, n_batches=60),
     "lanes/partition": StateCase(partial(_lanes, assign="partition", seq_len=4, targets=True), at=9, n_batches=60),

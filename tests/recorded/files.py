@@ -61,6 +61,8 @@ def write_files(folder: Path) -> Path:
         (folder / f"rows-{file}.jsonl").write_bytes(jsonl)
         (folder / f"rows-{file}.jsonl.gz").write_bytes(stored_gzip(jsonl))
         (folder / f"rows-{file}.csv").write_bytes(table.encode())
+        tokens = [len(word) for row in rows for word in row["text"].split()]
+        (folder / f"tokens-{file}.bin").write_bytes(b"".join(token.to_bytes(2, "little") for token in tokens))
         (folder / f"samples-{file}.tar").write_bytes(tar_bytes(members))
     _write_database(folder / "rows.db")
     if is_installed("pyarrow"):

@@ -8,13 +8,22 @@ from collections.abc import Iterable
 from multiprocessing import resource_tracker
 from typing import Any
 
+import numpy as np
+
 from headrace.sources.source import Block, OnBad, Source
 
 resource_tracker.ensure_running()  # before the first test: spawning starts it, and it stays
 
 
 def rows_of(source: Source, block: Block, first_row: int = 0, on_bad: OnBad | None = None) -> list[Any]:
-    return [row for chunk in source.read(block, first_row, on_bad) for row in chunk.rows()]
+    return [_plain(row) for chunk in source.read(block, first_row, on_bad) for row in chunk.rows()]
+
+
+def _plain(row: Any) -> Any:
+    """A row that can be compared: arrays as lists."""
+    if isinstance(row, dict) and any(isinstance(value, np.ndarray) for value in row.values()):
+        return {name: _plain(value) for name, value in row.items()}
+    return row.tolist() if isinstance(row, np.ndarray) else row
 
 
 def all_rows(source: Source) -> list[Any]:

@@ -170,10 +170,18 @@ def test_another_number_of_mixed_streams_is_named(data):
         check(state, read_text(data / "a"))
 
 
-def test_other_weights_of_a_mix_are_refused(data):
+def test_other_weights_of_a_mix_fit_but_for_those_of_a_mix_in_a_mix(data):
+    streams = [read_text(data / "a"), read_text(data / "b")]
+    assert check(saved(mix(streams, weights=[1, 2])), mix(streams, weights=[2, 1])) == []
+    with pytest.raises(StateError, match="taken with weights = "):
+        check(saved(mix([mix(streams, weights=[1, 2])])), mix([mix(streams, weights=[2, 1])]))
+
+
+@pytest.mark.parametrize("other", [{"stop": "all"}, {"draw": "even"}, {"seed": 3}])
+def test_another_way_to_mix_is_refused(data, other):
     streams = [read_text(data / "a"), read_text(data / "b")]
     with pytest.raises(StateError, match="taken with mix = "):
-        check(saved(mix(streams, weights=[1, 2])), mix(streams, weights=[2, 1]))
+        check(saved(mix(streams)), mix(streams, **other))
 
 
 def test_a_query_is_told_by_its_version(tmp_path):

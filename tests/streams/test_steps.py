@@ -117,6 +117,6 @@ def test_arrays_are_packed_into_arrays():
 
 
 def test_packing_goes_on_with_what_was_left_over():
-    rows, rest = Packing(3).split(ObjectChunk([1]), JoinedChunk([ObjectChunk([2, 3]), ObjectChunk([4])]))
-    assert rows == [[1, 2, 3]]
+    tokens, rest = Packing(3).split(ObjectChunk([1]), JoinedChunk([ObjectChunk([2, 3]), ObjectChunk([4])]))
+    assert Packing(3).rows(tokens) == [[1, 2, 3]]
     assert rest.rows() == [4]

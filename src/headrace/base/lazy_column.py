@@ -18,6 +18,8 @@ class LazyColumn(ABC):
     """Values that are not Python objects yet: slicing and sending it costs nothing per value."""
 
     __slots__ = ()
+    is_fresh = False
+    """Whether nobody else sees the array that `materialize` makes."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -39,7 +41,7 @@ class LazyColumn(ABC):
         """A part of the column, to be sent: its values are not materialized."""
         return self[rows]
 
-    def placed(self, allocate: Allocate) -> LazyColumn:
+    def placed(self, allocate: Allocate) -> Any:
         """The same values, in memory that other processes see where possible."""
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ Key: TypeAlias = "int | tuple[int, int, str] | None"
 class _Here(threading.local):
     key: Key = None  # of the sample at work
     generator: Generator | None = None
+    lent: Callable[[], Generator] | None = None  # by another thread, for which this one works
 
 
 _here = _Here()
@@ -52,10 +54,15 @@ def rng() -> Generator:
         ...     def __getitem__(self, index):
         ...         return index + rng().normal()
     """
+    if _here.lent is not None:
+        return _here.lent()
     if _here.generator is None:
-        key = _here.key
-        _here.generator = _make_generator(derive_key(*key) if isinstance(key, tuple) else key)
+        _here.generator = _generator_of(_here.key)
     return _here.generator
+
+
+def _generator_of(key: Key) -> Generator:
+    return _make_generator(derive_key(*key) if isinstance(key, tuple) else key)
 
 
 def _make_generator(key: int | None) -> Generator:
@@ -98,6 +105,91 @@ def own_samples() -> Iterator[None]:
         yield
     finally:
         _here.key, _here.generator = before
+
+
+def sample_key() -> Key:
+    """What the random numbers of the sample at work are keyed by."""
+    return _here.key
+
+
+class TurnsToDraw:
+    """Lets other threads draw from this one's generator, for one row after the other.
+
+    Guarantees: each row draws what it would draw if this thread made all rows in turn. From the first time that it asks
+    for the generator, a row waits until all rows before it are done.
+    """
+
+    def __init__(self) -> None:
+        self._key, self._generator = _here.key, _here.generator
+        self._changed = threading.Condition()
+        self._done: set[int] = set()
+        self._n_done = 0  # rows before the first that is not
+
+    def call(self, number: int, fn: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in another thread, for row `number`; rows are begun in their order."""
+
+        def wait() -> Generator:
+            with self._changed:
+                self._changed.wait_for(lambda: self._n_done >= number)
+                if self._generator is None:
+                    self._generator = _generator_of(self._key)
+                return self._generator
+
+        _here.lent = wait
+        try:
+            return fn(*arguments)
+        finally:
+            _here.lent = None
+            with self._changed:
+                self._done.add(number)
+                while self._n_done in self._done:
+                    self._done.remove(self._n_done)
+                    self._n_done += 1
+                self._changed.notify_all()
+
+    def give_back(self) -> None:
+        """This thread goes on with the generator as the rows left it."""
+        _here.generator = self._generator
+
+
+class RowGenerators:
+    """A generator for each of some rows that are made at the same time by one thread, as coroutines.
+
+    Guarantees: what a row draws is a function of the sample at work here and of the row's number.
+
+    Args:
+        first: the number of the first row.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._key = _here.key
+        self._first = first
+        self._outer: Callable[[], Generator] | None = None
+        self._row: ContextVar[int] = ContextVar("row")
+        self._generators: dict[int, Generator] = {}
+
+    def __enter__(self) -> None:
+        self._outer, _here.lent = _here.lent, self._find
+
+    def __exit__(self, *error: object) -> None:
+        _here.lent = self._outer
+
+    def enter(self, number: int) -> None:
+        """What this coroutine draws from now on belongs to a row."""
+        self._row.set(number)
+
+    def _find(self) -> Generator:
+        row = self._row.get(-1)
+        if row not in self._generators:
+            key = self._key
+            own = (key[0], key[1], f"{key[2]}, row {self._first + row}") if isinstance(key, tuple) else None
+            self._generators[row] = _generator_of(own)
+        return self._generators[row]
+
+    def give_back(self) -> None:
+        """Let it be seen here that random numbers were drawn, if they were."""
+        if self._generators:
+            rng().random()
 
 
 class SampleRandomness:

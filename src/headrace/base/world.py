@@ -63,6 +63,16 @@ def enter_worker_thread(info: WorkerInfo) -> None:
     _here.worker = replace(info, worker_method="thread")
 
 
+def own_worker() -> WorkerInfo | None:
+    """The worker that this thread is, if it is one by itself; to be adopted by threads that it starts."""
+    return _here.worker
+
+
+def adopt_worker(info: WorkerInfo | None) -> None:
+    """From now on this thread works for another one, which is this worker."""
+    _here.worker = info
+
+
 def enter_worker_process(info: WorkerInfo) -> None:
     """From now on this process is a worker, for torch's `get_worker_info` too, whenever torch is imported."""
     global _process_worker

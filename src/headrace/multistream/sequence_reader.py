@@ -152,6 +152,11 @@ class StreamRowReader:
     """All rows of a `Stream`, whichever rank or worker this is; a mark is the window at hand."""
 
     def __init__(self, recipe: Recipe, first: int = 0, end: int | None = None) -> None:
+        if recipe.packed_steps or (recipe.packing is not None and recipe.packing.segments):
+            raise ValueError(
+                "A stream that is read side by side gives its tokens one by one, so map() after pack(), and segments, "
+                "have no place: leave out pack() and pass seq_len= to the loader."
+            )
         self.at = 0
         self._recipe = recipe
         self._plan = recipe.plan(None, 0)

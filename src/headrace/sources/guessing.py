@@ -13,7 +13,7 @@ from headrace.sources.files import open_range
 from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
 
-FORMATS = ("text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "sqlite", "postgresql")
+FORMATS = ("text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "tokens", "sqlite", "postgresql")
 _BY_SUFFIX = {
     **dict.fromkeys((".txt", ".text", ".log", ".md", ".rst"), "text"),
     ".csv": "csv",
@@ -22,6 +22,7 @@ _BY_SUFFIX = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".tar", ".tgz", ".tzst", ".tbz2", ".txz"), "tar"),
+    ".idx": "tokens",
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sqlite"),
 }
 _BEGINNINGS = {
@@ -29,6 +30,7 @@ _BEGINNINGS = {
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow",  # a stream
     b"SQLite format 3\0": "sqlite",
+    b"MMIDIDX\0\0": "tokens",  # Megatron's index
 }
 _BYTE_ORDER_MARKS = {  # the longer ones first, which begin like shorter ones
     codecs.BOM_UTF32_LE: "utf-32",

@@ -70,14 +70,19 @@ class FileOptions:
         return self.cache if isinstance(self.cache, Cache) else None
 
 
-class TableArguments(TypedDict, total=False):
-    """Options of `FileOptions` that readers of Parquet and Arrow files also take as arguments."""
+class BlockArguments(TypedDict, total=False):
+    """Options of `FileOptions` that all readers of files also take as arguments."""
 
     block_bytes: int | None
-    hive_partitioning: bool | None
     storage_options: Mapping[str, Any] | None
     retries: Retries | None
     cache: CacheLike
+
+
+class TableArguments(BlockArguments, total=False):
+    """Options of `FileOptions` that readers of Parquet and Arrow files also take as arguments."""
+
+    hive_partitioning: bool | None
 
 
 class ArchiveArguments(TableArguments, total=False):

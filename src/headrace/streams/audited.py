@@ -35,7 +35,7 @@ class RowKeys:
         share, start, stop, base = span
         rows = share.skip + base + np.arange(start, stop, dtype=np.int64)
         if not self._packs:
-            rows = share.first + rows * share.step
+            rows = share.rows_at(rows)
         elif share.step > 1:
             rows = self._tokens(share, rows)
         rows += share.window.number << _ROW_BITS

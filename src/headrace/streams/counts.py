@@ -28,6 +28,7 @@ class RowCounts:
         self._path = path
         self._remembered: dict[Any, int] = {}  # of blocks and windows, in any epoch
         self._of_epoch: dict[Any, int] = {}  # of windows, in the latest one
+        self._lengths: dict[Any, Any] = {}  # of the rows of windows, by their blocks
         self._epoch = -1
         parts: Sequence[Recipe] = getattr(recipe.source, "recipes", ())
         self.parts = tuple(RowCounts(part, skips=skips, path=(*path, i)) for i, part in enumerate(parts))
@@ -56,6 +57,27 @@ class RowCounts:
             self._remember(share, n_steps, answer)
         known = [self.known(share, n_steps) for share in shares]
         return [n for n in known if n is not None]
+
+    def measure(self, shares: Sequence[Share], ask: Ask) -> list[Any]:
+        """The lengths of the rows of whole windows, as arrays; remembered where they are the same in any epoch.
+
+        Raises:
+            PastTheEndError: the data had ended before one of them.
+        """
+        missing = [share for share in shares if self._lengths.get(share.window.blocks) is None]
+        answers = ask([CountRows(share, self._path, None, True) for share in missing]) if missing else []
+        measured: dict[Any, Any] = {}
+        for share, answer in zip(missing, answers, strict=True):
+            if answer.is_past_end:
+                raise PastTheEndError
+            self._note(share, None, answer.n_rows)
+            measured[share.window.key] = answer.lengths
+            if answer.is_settled and not share.window.is_shuffled and not share.window.cuts:
+                self._lengths[share.window.blocks] = answer.lengths
+        return [
+            measured[share.window.key] if share.window.key in measured else self._lengths[share.window.blocks]
+            for share in shares
+        ]
 
     def note(self, share: Share, n_rows: int) -> None:
         """A window was read, and has so many rows."""
@@ -106,7 +128,7 @@ class RowCounts:
     def _of_share(self, share: Share, n_rows: int) -> int:
         """How many rows a share has of a window of so many."""
         if not self._is_part(share):
-            n_rows = max(0, -(-(n_rows - share.first) // share.step))
+            n_rows = share.n_dealt(n_rows)
         n_rows = max(0, n_rows - share.skip)
         return n_rows if share.most is None else min(n_rows, share.most)
 

@@ -10,8 +10,9 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
+from headrace.base.errors import add_note
 from headrace.base.lazy_column import Allocate
-from headrace.base.messages import Failed, Finished, Outcome, Place, Skipped
+from headrace.base.messages import BadSample, Failed, Finished, Outcome, Place, Skipped
 from headrace.base.randomness import SampleRandomness
 from headrace.sources.chunks import JoinedChunk, ObjectChunk
 from headrace.sources.source import Chunk
@@ -32,6 +33,7 @@ from headrace.streams.reading import WindowReader
 from headrace.streams.recipe import Recipe
 from headrace.streams.rows import own_columns, placed_columns
 from headrace.streams.steps import BadRow
+from headrace.streams.tokens import TOKENS, PackedArrays, Packing
 from headrace.streams.window_rows import WindowRows
 from headrace.streams.windows import Share
 
@@ -42,6 +44,7 @@ _MOST_KEPT = 8  # windows; one that was forgotten is read again
 _BATCHES_FROM = 2**48  # the places of batches, from which random numbers are keyed, begin after those of windows
 _FIRST_READ_S = 0.01  # that a worker reads before it says what there is
 _READ_S = 0.05
+_RAW_CHARACTERS = 4096  # of a bad row
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ class BatchMaker:
         self._workplace = workplace
         self._is_single = not reader.batched
         self._collate: Callable[[Any], Any] = workplace.collate
-        if recipe.as_columns and workplace.job.collate_fn is None:
+        collates_by_default = workplace.job.collate_fn is None
+        self._packs_arrays = recipe.packing is not None and collates_by_default
+        if recipe.as_columns and recipe.packing is None and collates_by_default:
             self._collate = self.collate_columns
         makes_lists = not (self._is_single or recipe.as_columns or recipe.packing or recipe.draws_in_collate)
         self.keeps_strings = makes_lists and _keeps_strings(self._collate)
@@ -91,7 +96,9 @@ class BatchMaker:
         self._workplace.lap("read")
         for i, samples in enumerate(all_samples):
             try:
-                batches.append(self._make(samples, epoch, number + i))
+                batches.append(self._make(samples, epoch, number + i, on_bad))
+            except _NothingLeftError:
+                lost.append(i)
             except Exception as error:
                 if on_bad is None:
                     raise
@@ -102,37 +109,90 @@ class BatchMaker:
 
     def join(self, rows: Chunk, epoch: int, number: int) -> Outcome:
         """The outcome of batch `number`, whose rows come from several windows."""
+        bad: list[BadSample] = []
+
+        def note(key: Any, error: Exception) -> None:
+            bad.append(self._workplace.describe_bad(key, number, error))
+
+        on_bad = note if self._workplace.job.skip_errors else None
         try:
             [samples] = self._samples(rows, len(rows))
-            return Finished(number, self._workplace.timed(partial(self._make, samples, epoch, number)))
+            batch = self._workplace.timed(partial(self._make, samples, epoch, number, on_bad))
+            return Finished(number, batch, tuple(bad))
+        except _NothingLeftError:
+            return Skipped(number, tuple(bad))
         except Exception as error:  # noqa: BLE001 (any error of the user's code is told to the user)
             if not self._workplace.job.skip_errors:
                 return Failed(number, error)
             return Skipped(number, (self._workplace.describe_bad(f"batch {number}", number, error),))
 
-    def _make(self, samples: Any, epoch: int, number: int) -> Any:
+    def _make(self, samples: Any, epoch: int, number: int, on_bad: OnBad | None) -> Any:
         if not self._recipe.draws_in_collate:
-            return self._collate(samples)
+            return self._collated(samples)
 
         def make() -> Any:
             self._randomness.enter_batch()
-            return self._collate(samples)
+            return self._collated(self._mapped(samples, number, on_bad))
 
         return self._randomness.make(Place(epoch, number + _BATCHES_FROM, 0), make)
+
+    def _collated(self, samples: Any) -> Any:
+        if not isinstance(samples, PackedArrays):
+            return self._collate(samples)
+        batch = self.collate_columns(samples.columns)
+        return batch[TOKENS] if samples.is_one else batch
+
+    def _mapped(self, samples: Any, number: int, on_bad: OnBad | None) -> Any:
+        """What the steps after packing make of rows; of those of a batch, some may be left out."""
+        steps = self._recipe.packed_steps
+        if not steps:
+            return samples
+
+        def note(index: int, row: Any, error: Exception) -> None:
+            where = f"Map at row {index} of batch {number}"
+            if on_bad is None:
+                add_note(error, where)
+                raise error
+            on_bad(BadRow(where, repr(row)[:_RAW_CHARACTERS]), error)
+
+        rows: Chunk = ObjectChunk([samples] if self._is_single else samples)
+        for step in steps:
+            rows = step.apply(rows, note)
+        made: list[Any] = rows.rows()
+        if not made:
+            raise _NothingLeftError
+        return made[0] if self._is_single else made
 
     def _samples(self, rows: Chunk, size: int) -> Iterable[Any]:
         """What is collated: for each batch of `size` rows."""
         packing = self._recipe.packing
         if packing is not None:
-            rows, size = ObjectChunk(packing.rows(rows)), -(-size // packing.length)
+            return self._packed(packing, rows, size)
         if self._is_single:
             singles: list[Any] = rows.rows()
             return singles
         starts = range(0, len(rows), size)
         if self._recipe.as_columns:  # whose types may depend on which rows there are
-            return (own_columns(rows.slice(start, min(start + size, len(rows))).columns()) for start in starts)
+            return (own_columns(rows.slice(start, min(start + size, len(rows))).lazy_columns()) for start in starts)
         objects = rows.rows()  # of all batches at once, which is much quicker
         return (objects[start : start + size] for start in starts)
+
+    def _packed(self, packing: Packing, tokens: Chunk, size: int) -> Iterable[Any]:
+        """The same, of tokens. Batches of arrays are not made of rows, unless steps come between."""
+        steps = self._recipe.packed_steps
+        if self._packs_arrays and not steps and not self._is_single:
+            made = [packing.arrays(tokens.slice(i, min(i + size, len(tokens)))) for i in range(0, len(tokens), size)]
+            if None not in made:
+                return made
+        rows = packing.rows(tokens, as_arrays=self._packs_arrays or bool(steps))
+        if self._is_single:
+            return rows
+        n_rows = -(-size // packing.length)
+        return (rows[start : start + n_rows] for start in range(0, len(rows), n_rows))
+
+
+class _NothingLeftError(Exception):
+    """All rows of a batch were left out."""
 
 
 class WindowFetcher:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from headrace.base.lazy_column import Columns, materialize
+from headrace.base.lazy_column import Columns
 from headrace.sources.chunks import ColumnChunk, JoinedChunk, ObjectChunk, TextChunk, split_text
 from headrace.sources.source import Chunk
 from headrace.streams.messages import CutBatches, SendRows
@@ -107,8 +107,7 @@ class ColumnParts(Columns):
     def cut(self, columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
         """Some rows of a part, which nobody else sees."""
         rows = slice(start, stop)
-        cut = {name: materialize(column[rows]) for name, column in columns.items()}
-        return own_columns(cut, is_own=self._is_own)
+        return own_columns({name: column[rows] for name, column in columns.items()}, is_own=self._is_own)
 
 
 def _unpickle(parts: list[tuple[dict[str, Any], int]]) -> ColumnParts:

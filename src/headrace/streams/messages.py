@@ -53,11 +53,13 @@ class CountRows(NamedTuple):
     Attributes:
         path: which part of a mix it is of, which part of that one, and so on; empty for the stream itself.
         n_steps: None for all.
+        measures: whether the lengths of rows are wanted, too.
     """
 
     share: Share
     path: tuple[int, ...] = ()
     n_steps: int | None = None
+    measures: bool = False
 
     def where(self) -> str:
         return f"counting the rows of {self.share.window.where()}"
@@ -70,12 +72,14 @@ class Counted(NamedTuple):
         by_block: of each of its blocks, if they have so many in any window.
         is_settled: whether no random numbers were drawn, so that it is the same in any epoch.
         is_past_end: whether the data had ended before this window.
+        lengths: of the rows, as an array, if they were wanted.
     """
 
     n_rows: int
     by_block: tuple[int, ...] | None = None
     is_settled: bool = False
     is_past_end: bool = False
+    lengths: Any = None
 
 
 class CutBatches(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,9 @@ import numpy as np
 
 from headrace.base.generators import derive_key
 from headrace.base.indices import Indices
-from headrace.order.counter_rng import fractions_at
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
+from headrace.streams.mix_draws import BY_BATCH, BatchDrawer, Draw, Drawer, EvenDrawer, RandomDrawer, Span
+from headrace.streams.tokens import sequence_length
 from headrace.streams.windows import Blocks, PastTheEndError, Share, Window
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class MixWeights:
 
     def __init__(self, weights: Weights, n_streams: int) -> None:
         self._n_streams = n_streams
+        self._before: MixWeights | None = None
+        self._since = 0
         self._weights: Callable[[int], Sequence[float]] | None = weights if callable(weights) else None
         self._starts: list[int] = []
         self._constants: list[tuple[float, ...]] = []
@@ -52,15 +56,32 @@ class MixWeights:
             if self._starts[0] != 0 or sorted(set(self._starts)) != self._starts:
                 raise ValueError(f"The positions of weights must ascend from 0, got {self._starts}.")
 
+    @property
+    def pairs(self) -> list[list[Any]] | None:
+        """Positions, and the weights from each on; None if a function says."""
+        if self._weights is not None:
+            return None
+        return [[start, list(weights)] for start, weights in zip(self._starts, self._constants, strict=True)]
+
+    def after(self, before: Sequence[Sequence[Any]], since: int) -> MixWeights:
+        """These weights from position `since` on, and before it others, as `pairs` has them."""
+        weights = copy.copy(self)
+        weights._before = MixWeights([(start, given) for start, given in before], self._n_streams)
+        weights._since = since
+        return weights
+
     def at(self, position: int) -> tuple[float, ...]:
         """The weights at a position."""
+        if self._before is not None and position < self._since:
+            return self._before.at(position)
         if self._weights is not None:
             return self._checked(self._weights(position - position % _ASKED_EVERY))
         return self._constants[bisect_right(self._starts, position) - 1]
 
     def hears(self, stream: int) -> bool:
         """Whether a stream may ever be drawn."""
-        return self._weights is not None or any(weights[stream] for weights in self._constants)
+        is_heard_before = self._before is not None and self._before.hears(stream)
+        return is_heard_before or self._weights is not None or any(weights[stream] for weights in self._constants)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, tuple[float, ...]]]:
         """The positions [start, stop), as ranges with the weights that hold there."""
@@ -70,6 +91,8 @@ class MixWeights:
             start = end
 
     def _end(self, position: int) -> int:
+        if self._before is not None and position < self._since:
+            return min(self._since, self._before._end(position))
         if self._weights is not None:
             return position - position % _ASKED_EVERY + _ASKED_EVERY
         place = bisect_right(self._starts, position)
@@ -82,24 +105,6 @@ class MixWeights:
         if not all(math.isfinite(weight) and weight >= 0 for weight in checked) or not sum(checked):
             raise ValueError(f"Weights must be numbers of at least 0, not all of them 0, got {weights!r}.")
         return checked
-
-
-class DrawnSpan(NamedTuple):
-    """Positions [start, stop) of a mix that are drawn with the same weights; those of streams that ended are 0."""
-
-    start: int
-    stop: int
-    weights: tuple[float, ...]
-
-    def draw(self, key: int) -> Indices:
-        """The number of the stream that gives each position."""
-        fractions = fractions_at(np.arange(self.start, self.stop, dtype=np.uint64), key)
-        borders = np.cumsum(self.weights)
-        drawn = np.searchsorted(borders, fractions * borders[-1], side="right")
-        # Where a product is rounded up to the last border, it belongs to the last stream that weighs anything.
-        last = max(i for i, weight in enumerate(self.weights) if weight)
-        numbers: Indices = np.minimum(drawn, last)
-        return numbers
 
 
 class MixPiece(NamedTuple):
@@ -119,7 +124,7 @@ class MixedRows(NamedTuple):
     """
 
     key: int
-    spans: tuple[DrawnSpan, ...]
+    spans: tuple[Span, ...]
     pieces: tuple[MixPiece, ...]
 
     def places(self) -> Indices:
@@ -145,12 +150,23 @@ class PartRows:
 
     Args:
         repeats: whether it starts again when it has ended.
+        measures: whether the lengths of rows are wanted, too.
     """
 
     def __init__(
-        self, recipe: Recipe, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, repeats: bool
+        self,
+        recipe: Recipe,
+        seed: int | None,
+        epoch: int,
+        counts: RowCounts,
+        ask: Ask,
+        *,
+        repeats: bool,
+        measures: bool = False,
     ) -> None:
         self._counts = counts
+        self._measures = measures
+        self._lengths: list[Any] = []  # of the rows of each window
         self._ask = ask
         windows = replace(recipe, rounds=None if repeats else recipe.rounds).epoch_windows(seed, epoch, counts, ask)
         self._per_pass = recipe.epoch_windows(seed, epoch, counts, ask).n_windows
@@ -182,6 +198,18 @@ class PartRows:
             pieces.append(MixPiece(number, self._windows[i], max(start, first) - first, min(stop, end) - first))
         return pieces
 
+    def lengths(self, start: int, stop: int) -> Any:
+        """The lengths of the rows [start, stop); of fewer, if the stream ends. Those before are forgotten."""
+        self._count_to(stop)
+        first = bisect_right(self._ends, start)
+        for i in range(first - 1, -1, -1):
+            if self._lengths[i] is None:
+                break
+            self._lengths[i] = None
+        n_before = self._ends[first - 1] if first else 0
+        found = [lengths for lengths in self._lengths[first : bisect_right(self._ends, stop) + 1] if len(lengths)]
+        return np.concatenate([np.empty(0, np.int64), *found])[start - n_before : stop - n_before]
+
     @property
     def first_rows(self) -> int:
         """The number of rows of the first window that has any; 0 if there is none."""
@@ -212,7 +240,11 @@ class PartRows:
         """The numbers of rows of the windows; fewer, if the data had ended before the others."""
         shares = list(map(Share, windows))
         try:
-            return self._counts.count(shares, self._ask)
+            if not self._measures:
+                return self._counts.count(shares, self._ask)
+            measured = self._counts.measure(shares, self._ask)
+            self._lengths += measured
+            return [len(lengths) for lengths in measured]
         except PastTheEndError:
             return [] if len(shares) == 1 else [n for window in windows for n in self._counted([window])]
 
@@ -220,7 +252,7 @@ class PartRows:
 class _Drawn(NamedTuple):
     """What is known of a block: how it is drawn, and which rows of each stream it has."""
 
-    spans: tuple[DrawnSpan, ...]
+    spans: tuple[Span, ...]
     starts: tuple[int, ...]
     stops: tuple[int, ...]
 
@@ -233,10 +265,21 @@ class MixedBlocks:
     Args:
         stop: "first" ends with the first stream that ends; "all" goes on with the others, until all have ended;
             "longest" lets those that have ended start again, until each has ended once; "never" for ever.
+        multiple: that the number of positions of a block is.
     """
 
-    def __init__(self, parts: Sequence[PartRows], weights: MixWeights, stop: Stop, key: int) -> None:
+    def __init__(
+        self,
+        parts: Sequence[PartRows],
+        weights: MixWeights,
+        stop: Stop,
+        key: int,
+        drawer: Drawer | None = None,
+        multiple: int = 1,
+    ) -> None:
         self._parts = parts
+        self._drawer = drawer or RandomDrawer()
+        self._multiple = multiple
         self._weights = weights
         self._stop = stop
         self._key = key
@@ -272,7 +315,8 @@ class MixedBlocks:
         """So many that a block needs about one window of the stream that gives most."""
         first = self._weights.at(0)
         rows = [part.first_rows * sum(first) / w for part, w in zip(self._parts, first, strict=True) if w]
-        return int(min(max(min(rows), _FEWEST_ROWS), _MOST_ROWS))
+        n_rows = int(min(max(min(rows), _FEWEST_ROWS), _MOST_ROWS))
+        return -(-n_rows // self._multiple) * self._multiple
 
     def _draw_block(self) -> None:
         starts, spans = tuple(self._offsets), []
@@ -281,23 +325,34 @@ class MixedBlocks:
             spans.append(self._draw_span(end))
         self._drawn.append(_Drawn(tuple(spans), starts, tuple(self._offsets)))
 
-    def _draw_span(self, end: int) -> DrawnSpan:
+    def first_position(self, number: int) -> int:
+        """Where a block begins; behind the last one, where that ends."""
+        while number >= len(self._drawn) and not self._is_over:
+            self._draw_block()
+        return self._drawn[number].spans[0].start if number < len(self._drawn) else self._position
+
+    def _draw_span(self, end: int) -> Span:
         """Draw up to `end`, to where the weights change, or to where a stream ends."""
-        start, stop, weights = next(self._weights.spans(self._position, end))
+        start = self._position
+        aligned = self._drawer.aligned(start)
+        _, change, weights = next(self._weights.spans(aligned, max(end, aligned + 1)))
+        while self._drawer.aligned(change) != change and change < end:
+            change += 1  # the batch in which weights change keeps those that it has
+        stop = min(end, change)
         heard = tuple(0.0 if i in self._silent else weight for i, weight in enumerate(weights))
         if not sum(heard):
             raise ValueError(
                 f"At position {start} of the mix, all streams that are left weigh 0. Give one of them a weight, or "
                 "choose another stop than 'all'."
             )
-        span = DrawnSpan(start, stop, heard)
+        span = self._drawer.draw(start, stop, heard, self._offsets)
         order = span.draw(self._key)
         n_drawn = self._up_to_an_end(order)
         for i, n in enumerate(np.bincount(order[:n_drawn], minlength=len(self._parts)).tolist()):
             self._offsets[i] += n
         self._position += n_drawn
         self._note_ends()
-        return span._replace(stop=start + n_drawn)
+        return span.until(start + n_drawn)
 
     def _up_to_an_end(self, order: Indices) -> int:
         """How many positions are drawn until a stream ends, with the one that gives its last row."""
@@ -329,30 +384,74 @@ class MixSource:
 
     Attributes:
         recipes: of the streams.
+        weights: of the streams.
         seed: used if the loader has none.
+        length: measures a row, where tokens are mixed.
+        batch: rows in a batch, where whole batches are drawn; else 1.
     """
 
     in_order = False
 
-    def __init__(self, recipes: Sequence[Recipe], weights: MixWeights, stop: Stop, seed: int) -> None:
+    def __init__(
+        self,
+        recipes: Sequence[Recipe],
+        weights: MixWeights,
+        stop: Stop,
+        seed: int,
+        draw: Draw = "random",
+        length: Callable[[Any], int] = sequence_length,
+    ) -> None:
         self.recipes = tuple(recipes)
-        self._weights = weights
+        self.weights = weights
         self._stop = stop
         self.seed = seed
+        self._draw = draw
+        self.length = length
+        self.batch = 1
 
     def lenient(self) -> MixSource:
         """The same, without files of its streams that cannot even be looked into."""
-        return MixSource([recipe.lenient() for recipe in self.recipes], self._weights, self._stop, self.seed)
+        source = copy.copy(self)
+        source.recipes = tuple(recipe.lenient() for recipe in self.recipes)
+        return source
+
+    def for_batches(self, size: int) -> MixSource:
+        """The same, for a loader of batches of so many rows."""
+        source = copy.copy(self)
+        source.batch = size if self.draws_batches else 1
+        return source
+
+    def with_weights(self, weights: MixWeights) -> MixSource:
+        """The same, with other weights."""
+        source = copy.copy(self)
+        source.weights = weights
+        return source
+
+    @property
+    def draws_batches(self) -> bool:
+        """Whether batches are drawn as a whole, and not row by row."""
+        return self._draw in BY_BATCH
 
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
         """The blocks of an epoch. Rows are counted to find the windows that they lie in, and where a stream ends."""
-        repeats = self._stop in ("longest", "never")
+        repeats, measures = self._stop in ("longest", "never"), self._draw == "tokens"
         parts = [
-            PartRows(recipe, _seed_of_part(seed, i), epoch, part_counts, ask, repeats=repeats)
+            PartRows(recipe, _seed_of_part(seed, i), epoch, part_counts, ask, repeats=repeats, measures=measures)
             for i, (recipe, part_counts) in enumerate(zip(self.recipes, counts.parts, strict=True))
         ]
         key = derive_key(self.seed if seed is None else seed, epoch, f"mix {self.seed}")
-        return MixedBlocks(parts, self._weights, self._stop, key)
+        return MixedBlocks(parts, self.weights, self._stop, key, self._drawer(parts), self.batch)
+
+    def _drawer(self, parts: Sequence[PartRows]) -> Drawer:
+        match self._draw:
+            case "even":
+                return EvenDrawer()
+            case "tokens":
+                return EvenDrawer(lambda stream, start, stop: parts[stream].lengths(start, stop))
+            case "stratified" | "batches":
+                return BatchDrawer(self.batch, is_single=self._draw == "batches")
+            case _:
+                return RandomDrawer()
 
     def blocks(self) -> Sequence[Block]:
         raise TypeError("The blocks of a mix are others in each epoch.")
@@ -365,7 +464,13 @@ class MixSource:
 
     def describe(self) -> dict[str, Any]:
         formats = [recipe.source.describe().get("format", "data") for recipe in self.recipes]
-        return {"format": f"a mix of {', '.join(formats)}", "stop": self._stop, "weights": list(self._weights.at(0))}
+        draw = {} if self._draw == "random" else {"draw": self._draw, "batch": self.batch}
+        return {
+            "format": f"a mix of {', '.join(formats)}",
+            "stop": self._stop,
+            "weights": list(self.weights.at(0)),
+            **draw,
+        }
 
 
 def _seed_of_part(seed: int | None, number: int) -> int | None:

@@ -112,10 +112,17 @@ class RankWindows:
             )
         return self._windows
 
+    def first_position(self, number: int) -> int:
+        """Where block `number` of a mix begins."""
+        loading = self._loading
+        blocks = loading.recipe.source.plan_blocks(loading.seed, self._epoch, self._counts, self._asked, must_end=False)
+        position: int = blocks.first_position(number)
+        return position
+
     def deal(self, rank: int) -> Deal:
         """What a rank gets, before ranks are made even."""
         n_items = self._pool.n_items(self.windows.n_windows)
-        splits = self._loading.recipe.packing is None
+        splits = self._loading.recipe.packing is None and self._loading.recipe.dealt_together == 1
         return Deal(self._pool, n_items, rank, self._loading.shard.world, splits_begun=splits)
 
     def dealt(self, rank: int, index: int = 0) -> Iterator[Share]:
@@ -148,7 +155,8 @@ class RankWindows:
 
     def share_of(self, item: Item) -> Share:
         """Raises IndexError if there is no such window."""
-        return Share(self.windows.window(item.place), item.first, item.step, item.skip)
+        unit = self._loading.recipe.dealt_together if item.step > 1 else 1
+        return Share(self.windows.window(item.place), item.first, item.step, item.skip, unit=unit)
 
 
 class _Asked:

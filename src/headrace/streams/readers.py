@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.sources.source import Source
+from headrace.streams.mix_draws import DRAWS, Draw
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
 from headrace.streams.stream import Recipe, Stream
+from headrace.streams.tokens import sequence_length
 
 # A source is imported when it is asked for: what they need is slow to import, and few need them all.
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from headrace.sources.files import Paths
-    from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
+    from headrace.sources.options import ArchiveArguments, BlockArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
     from headrace.sources.tar import Decoder
 
@@ -222,12 +224,92 @@ def read_sql(
     return _stream(source, rows)
 
 
-def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop = "first", seed: int = 0) -> Stream:
-    """A stream that takes each row from one of several streams, by draws in proportion to weights.
+def read_tokens(
+    paths: Paths,
+    length: int | None,
+    *,
+    dtype: Any = None,
+    targets: bool = True,
+    stride: int | None = None,
+    documents: bool = False,
+    end: int | None = None,
+    ignore_index: int = -100,
+    split: str | Sequence[float] | None = None,
+    part: int | str = 0,
+    row_dtype: Any = "int64",
+    files: FileOptions | None = None,
+    **options: Unpack[BlockArguments],
+) -> Stream:
+    """A stream of rows of `length` tokens, of files of token ids: a batch is a dict of `[batch, length]` arrays.
+
+    Files are raw numbers in a `.bin` file, as nanoGPT writes them; shards of llm.c; `.npy` files of one dimension; or
+    Megatron's `.bin` files with an `.idx` file beside them, given by either name or by what the names have in common.
+    Local files are mapped into memory, those in stores are read by ranges. Rows do not go on from one file to the
+    next, and what is left over at the end of a file is no row. `TokenDataset` has the same rows by number.
+
+    Args:
+        length: tokens in a row; None makes a row of each document of Megatron's files, for `pack`.
+        dtype: of the raw tokens in `.bin` files, whatever an index says; by default 16 bits without a sign.
+        targets: whether a batch also has "targets": the token that follows each one.
+        stride: how many tokens after a row the next one begins; `length` if None. Rows overlap if it is less.
+        documents: whether a batch also has "segments", which number the documents in a row from 1 on, and "positions"
+            in them; "targets" are `ignore_index` where a document ends.
+        end: the token that ends a document, where there is no index; sets `documents`.
+        split: the sizes of the parts of a split, such as "969,30,1", of which one `part` is read: by documents where
+            there is an index, and else by tokens.
+        part: its number, or "train", "valid" or "test".
+        row_dtype: of the tokens in a batch.
+        files: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`.
+        options: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`.
+
+    Raises:
+        TypeError: a dtype is none of integers, or `paths` are not paths.
+        ValueError: a number is too small, there is no such part, or it is not known where documents begin.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "train.bin")
+        >>> np.arange(9, dtype=np.uint16).tofile(path)
+        >>> for row in read_tokens(path, 4):
+        ...     print(row["tokens"], row["targets"])
+        [0 1 2 3] [1 2 3 4]
+        [4 5 6 7] [5 6 7 8]
+    """
+    from headrace.sources.options import BlockArguments, merge_options
+    from headrace.sources.token_source import TokenSource, make_cut
+
+    merged = merge_options("read_tokens", files, options, BlockArguments)
+    cut = make_cut(
+        length,
+        dtype=dtype,
+        targets=targets,
+        stride=stride,
+        documents=documents,
+        end=end,
+        ignore_index=ignore_index,
+        split=split,
+        part=part,
+        row_dtype=row_dtype,
+    )
+    return Stream(Recipe(TokenSource(_checked_paths(paths), cut, merged), as_columns=length is not None))
+
+
+def mix(
+    streams: Sequence[Stream],
+    weights: Weights | None = None,
+    *,
+    stop: Stop = "first",
+    draw: Draw = "random",
+    length: Callable[[Any], int] | None = None,
+    seed: int = 0,
+) -> Stream:
+    """A stream that takes each row from one of several streams, in proportion to weights.
 
     Guarantees: which stream gives the row at a position follows from the seed, the epoch and the position; each
     stream's rows keep their order; workers, ranks and resuming work as for any stream. What comes after (`map`, `take`,
-    another `mix` and so on) is done to the mixed rows.
+    another `mix` and so on) is done to the mixed rows. A state also fits the same streams with other weights: what no
+    rank has begun to read is drawn with these.
 
     Numbers of rows are needed to find a row: where nobody knows them, the workers count them, once.
 
@@ -237,11 +319,16 @@ def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop
         stop: "first" ends with the first stream that ends; "all" goes on with the others until all have ended;
             "longest" lets streams that have ended start again, shuffled anew, until each has ended once; "never" does
             so for ever.
+        draw: "random" draws each row by itself. "even" takes streams in turn, as Megatron blends: at any position, each
+            has given its share of the rows, within about one. "tokens" does so by the lengths of rows, which the
+            workers measure first. "stratified" gives each batch of a `DataLoader` the same shares, rounded where they
+            are no whole numbers; "batches" draws a stream for each batch as a whole.
+        length: measures a row for "tokens"; by default its `len`, or that of its first field, if it is a dict.
         seed: of the draws, used if the loader has none.
 
     Raises:
         TypeError: something is no stream.
-        ValueError: there is no stream, the weights do not fit, or a stream is packed.
+        ValueError: there is no stream, the weights do not fit, a stream is packed, or is a mix of whole batches.
 
     Examples:
         >>> a, b = (Stream.from_blocks([0], lambda _, name=name: [name] * 6) for name in "ab")
@@ -258,13 +345,20 @@ def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop
         if not isinstance(stream, Stream):
             raise TypeError(f"mix takes streams, got {stream!r}. Stream.from_iterable makes one of an iterable.")
         if stream.recipe.packing is not None:
-            raise ValueError("pack() must come after mix(): pack the mixed rows.")
+            raise ValueError("pack() must come after mix(): pack the mixed rows, or pass fit= to pack().")
+        if getattr(stream.recipe.source, "draws_batches", False):
+            raise ValueError(
+                "A mix that draws batches as a whole must be the last one: mix its streams with the others."
+            )
     if stop not in STOPS:
         raise ValueError(f"stop must be one of {', '.join(map(repr, STOPS))}, got {stop!r}.")
+    if draw not in DRAWS:
+        raise ValueError(f"draw must be one of {', '.join(map(repr, DRAWS))}, got {draw!r}.")
     checked = MixWeights([1.0] * len(streams) if weights is None else weights, len(streams))
     recipes = [stream.recipe for stream in streams]
     as_columns = all(recipe.as_columns for recipe in recipes)
-    return Stream(Recipe(MixSource(recipes, checked, stop, seed), as_columns=as_columns))
+    source = MixSource(recipes, checked, stop, seed, draw, length or sequence_length)
+    return Stream(Recipe(source, as_columns=as_columns))
 
 
 def _checked_paths(paths: Any) -> list[str | os.PathLike[str]]:

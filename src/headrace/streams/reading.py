@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -90,11 +90,18 @@ class WindowReader:
         block = share.window.blocks[0] if share.window.blocks else None
         return not isinstance(block, Stretch) or bool(self._recipe.source.ends_in(block))
 
-    def count(self, request: CountRows) -> Counted:
-        """How many rows a share has. Block by block, if that tells of other windows, too."""
-        share, path, n_steps = request
+    def count(self, request: CountRows, length_of: Callable[[Any], int] = len) -> Counted:
+        """How many rows a share has. Block by block, if that tells of other windows, too.
+
+        Args:
+            length_of: measures a row, if that is wanted.
+        """
+        share, path, n_steps, measures = request
         if path:
-            return self._part(path[0]).count(request._replace(path=path[1:]))
+            measure = self._recipe.source.length if measures and len(path) == 1 else length_of
+            return self._part(path[0]).count(request._replace(path=path[1:]), measure)
+        if measures:
+            return self._measure(share, length_of)
         by_block = self._count_blocks(share, n_steps)
         if by_block is not None:
             return Counted(sum(by_block), by_block, is_settled=True)
@@ -104,6 +111,8 @@ class WindowReader:
 
     def sequence_lengths(self, window: Window) -> list[int]:
         """How many tokens each row of a window has, before they are packed."""
+        packing = self._recipe.packing
+        assert packing is not None
         rows = self.rows(Share(window), len(self._recipe.steps))
         draws, rows.is_entered = rows.facts.draws, True
         lengths: list[int] = []
@@ -111,19 +120,31 @@ class WindowReader:
             if draws is not None:
                 draws.seen = glance()
             while not rows.is_read:
-                lengths += [len(row) for chunk in rows.some(seconds=1.0) for row in chunk.rows()]
+                lengths += [len(packing.join([row])) for chunk in rows.some(seconds=1.0) for row in chunk.rows()]
             if draws is not None:
                 draws.is_over = True
         return lengths
 
-    def _drain(self, rows: WindowRows) -> bool:
-        """Read all rows, and forget them; whether they are known to have drawn no random numbers."""
+    def _measure(self, share: Share, length_of: Callable[[Any], int]) -> Counted:
+        lengths: list[int] = []
+        rows = self.rows(share)
+        is_settled = self._drain(rows, lambda chunk: lengths.extend(map(length_of, chunk.rows())))
+        return Counted(rows.end, None, is_settled, rows.facts.is_past_end, np.array(lengths, np.int64))
+
+    def _drain(self, rows: WindowRows, look: Callable[[Chunk], None] | None = None) -> bool:
+        """Read all rows, and forget them; whether they are known to have drawn no random numbers.
+
+        Args:
+            look: sees all rows before.
+        """
         draws, rows.is_entered = rows.facts.draws, True
         with nullcontext() if draws is None else draws:
             if draws is not None:
                 draws.seen = glance()
             while not rows.is_read:
-                rows.some(seconds=1.0)
+                for chunk in rows.some(seconds=1.0):
+                    if look is not None:
+                        look(chunk)
             if draws is None:
                 return self._randomness is not None
             draws.is_over = True
@@ -286,14 +307,19 @@ class WindowReader:
         Where all columns will be wanted, they are made Python's, or put where the loop sees them, while they are in the
         cache; and their memory is there for the next chunk.
         """
-        if not window.is_shuffled or not self._recipe.reads_columns():
+        if not window.is_shuffled or not self._recipe.reads_columns() or self._keeps_lazy:
             return None
         return partial(_decoded, allocate=self._allocate if window.is_given_whole else None)
 
     def _shuffled(self, rows: Chunk, window: Window, bad: BadRows) -> Chunk:
         bad.places = places = Permutation(len(rows), window.key).at(np.arange(len(rows)))
-        is_later = self._allocate is not None and window.is_given_whole
+        is_later = self._keeps_lazy or (self._allocate is not None and window.is_given_whole)
         return shuffle_rows(rows, places, as_columns=self._recipe.reads_columns(), is_later=is_later)
+
+    @property
+    def _keeps_lazy(self) -> bool:
+        """Whether columns take no memory before rows of them are wanted, however they are shuffled."""
+        return getattr(self._recipe.source, "keeps_lazy", False)
 
     def _draws(self, window: Window) -> Draws | None:
         """The random numbers of a window; None if nothing can be drawn."""

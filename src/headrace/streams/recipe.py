@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from headrace.base.generators import derive_key
 from headrace.sources.source import Block, Chunk
 from headrace.streams.messages import Counted, CountRows
-from headrace.streams.steps import MapBatches, Step
+from headrace.streams.steps import Map, MapBatches, Step
 from headrace.streams.tokens import Packing
 from headrace.streams.windows import Blocks, EpochWindows, Limit, ListedBlocks, Share, Shuffle, Window, WindowPlan
 
@@ -58,6 +58,7 @@ class Recipe:
         rounds: how often the data is gone through in an epoch; None for ever.
         limits: which rows of each round are left; they are in the order of their stages.
         packing: how rows, being sequences of tokens, become rows of one length at last.
+        packed_steps: done to packed rows, as they become batches.
         as_columns: whether batches are made of columns, and not of rows.
         draws_in_collate: whether random numbers may be drawn while a batch is collated.
     """
@@ -68,6 +69,7 @@ class Recipe:
     rounds: int | None = 1
     limits: tuple[Limit, ...] = ()
     packing: Packing | None = None
+    packed_steps: tuple[Map, ...] = ()
     as_columns: bool = False
     draws_in_collate: bool = True
 
@@ -159,6 +161,15 @@ class Recipe:
             self.source.blocks()
         for part in getattr(self.source, "recipes", ()):
             part.look()
+
+    def for_batches(self, size: int) -> Recipe:
+        """The same, for a loader of batches of so many rows."""
+        return replace(self, source=self.source.for_batches(size)) if hasattr(self.source, "for_batches") else self
+
+    @property
+    def dealt_together(self) -> int:
+        """How many rows that follow each other go to one rank: those of a batch that was drawn as a whole."""
+        return getattr(self.source, "batch", 1)
 
     def lenient(self) -> Recipe:
         """The same, for a loader that leaves out what is damaged: also files that cannot even be looked into."""

@@ -29,15 +29,20 @@ def placed_columns(chunk: Chunk, allocate: Allocate | None) -> dict[str, Any]:
 
 
 def own_columns(columns: dict[str, Any], *, is_own: bool = False) -> dict[str, Any]:
-    """The columns, whose arrays may be written to: those of a window are often views of somebody else's memory.
+    """The columns, materialized, whose arrays may be written to: a window's are often views of others' memory.
 
     Args:
         is_own: whether nobody else sees the arrays; but small ones may have come in memory that is read-only.
     """
-    return {
-        name: column.copy() if isinstance(column, np.ndarray) and not (is_own and column.flags.writeable) else column
-        for name, column in columns.items()
-    }
+    return {name: _own(column, is_own=is_own) for name, column in columns.items()}
+
+
+def _own(column: Any, *, is_own: bool) -> Any:
+    if isinstance(column, LazyColumn):
+        is_own = is_own or column.is_fresh
+        column = column.materialize()
+    is_copied = isinstance(column, np.ndarray) and not (is_own and column.flags.writeable)
+    return column.copy() if is_copied else column
 
 
 def as_one(chunks: Sequence[Chunk]) -> Chunk:

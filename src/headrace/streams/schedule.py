@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from headrace.base.errors import StateError, WarnOnce
-from headrace.base.schema import anything, count, each, items, positive, record, refuse, variants, whole
+from headrace.base.schema import anything, count, each, items, number, positive, record, refuse, variants, whole
+from headrace.base.state import check_equal
 from headrace.order.samplers import EpochChoice
 from headrace.order.schedule import Schedule
 from headrace.order.seeded_order import is_running
@@ -19,7 +20,13 @@ from headrace.streams.fetch import StreamJob
 from headrace.streams.plan import StreamPlan
 from headrace.streams.rank_split import Item, Pool, left_over
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
-from headrace.streams.state_signature import check_described, describe, parse_described
+from headrace.streams.state_signature import (
+    check_described,
+    describe,
+    has_other_weights,
+    parse_described,
+    saved_weights,
+)
 from headrace.streams.windows import Share
 
 _MANY = 0.1  # of the rows of a rank
@@ -27,6 +34,7 @@ _MANY_ROWS = 100
 _PLACE = each(count, count)
 _SHARD = each(count, whole(1, 2**16))  # the deals of all ranks are compared, where their number changes
 _POOL = record({"left": items(each(count, count, positive, count)), "frontier": count})
+_REWEIGHED = record({"since": count, "before": items(each(count, items(number)))})
 _DISPATCHED = record({"row": count}, {"dataset": anything, "iterator": anything})
 
 
@@ -35,7 +43,7 @@ _COURSE = variants(
         "discard": record({"described": parse_described, "discard": count}),
         "place": record(
             {"described": parse_described, "shard": _SHARD, "place": _PLACE},
-            {"stretch": _PLACE, "pool": _POOL, "iterator": _DISPATCHED},
+            {"stretch": _PLACE, "pool": _POOL, "iterator": _DISPATCHED, "reweighed": _REWEIGHED},
         ),
     },
     record({"described": parse_described, "shard": _SHARD}),
@@ -66,13 +74,14 @@ class StreamSchedule(Schedule):
         if workers:
             self.loading.recipe.look()
         index, _ = start.get("place", (0, 0))
-        shares = RankWindows(self.loading, self.counts, epoch, _pool_of(start), index)
+        loading = self._loading_of(start)
+        shares = RankWindows(loading, self.counts, epoch, _pool_of(start), index)
         shares.on_dropped = self._tell_dropped
         if shares.dispatcher is not None and start.get("iterator") is not None:
             shares.dispatcher.go_to(start["iterator"])
         plan = StreamPlan(
             shares,
-            self.loading,
+            loading,
             epoch,
             start,
             size=self._size,
@@ -88,8 +97,18 @@ class StreamSchedule(Schedule):
     def chosen_epoch(self) -> int | None:
         return None if self.front is None else self.front.take_choice()
 
+    def _loading_of(self, start: Mapping[str, Any]) -> Loading:
+        """How the epoch is loaded that a position is of: its mix may have begun with other weights."""
+        reweighed = start.get("reweighed")
+        if reweighed is None:
+            return self.loading
+        source = self.loading.recipe.source
+        source = source.with_weights(source.weights.after(reweighed["before"], reweighed["since"]))
+        return replace(self.loading, recipe=replace(self.loading.recipe, source=source))
+
     def reader(self, config: Any) -> StreamJob:
-        recipe = replace(self.loading.recipe, draws_in_collate=config.may_draw_in_collate)
+        recipe = self.loading.recipe
+        recipe = replace(recipe, draws_in_collate=config.may_draw_in_collate or bool(recipe.packed_steps))
         cuts_later = (
             config.collates_by_default
             and recipe.as_columns
@@ -143,8 +162,7 @@ class StreamSchedule(Schedule):
         saved["place"] = list(place)
         if stretch is not None:
             saved["stretch"] = list(stretch)  # where reading begins
-        if "pool" in start:
-            saved["pool"] = start["pool"]
+        saved.update({name: start[name] for name in ("pool", "reweighed") if name in start})
         state = None if shares.dispatcher is None else shares.dispatcher.state_at(place[0])
         return saved if state is None else {**saved, "iterator": state}
 
@@ -156,7 +174,10 @@ class StreamSchedule(Schedule):
 
     def check(self, state: Mapping[str, Any], *, is_edge: bool) -> None:
         start, batches = state["course"], state["batches"]
-        check_described(start["described"], self._described(), self._warn_of_files)
+        own = self._described()
+        check_described(start["described"], own, self._warn_of_files)
+        if "place" not in start and "discard" in start and has_other_weights(start["described"], own):
+            check_equal({"weights": saved_weights(start["described"])}, {"weights": saved_weights(own)})
         if "place" not in start:
             if batches:
                 refuse("course", "a mapping with place", start)
@@ -173,7 +194,7 @@ class StreamSchedule(Schedule):
 
     def _check_places(self, start: Mapping[str, Any], epoch: int) -> None:
         """See that there are such windows and rows, as far as that is known without reading."""
-        shares, pool = self._unread(epoch), _pool_of(start)
+        shares, pool = self._unread(epoch, self._loading_of(start)), _pool_of(start)
         shard, (index, row) = self.loading.shard, start["place"]
         try:
             n_windows = shares.windows.n_windows
@@ -219,19 +240,53 @@ class StreamSchedule(Schedule):
         if world == 1 and courses[0].get("shard") not in known:
             return self._of_other_rank(states[0])
         if world == 1 and courses[0].get("shard") != [0, 1]:
-            return states[0]
+            return states[0] if not self._is_reweighed(courses) else self._of_other_rank(states[0])
         _check_ranks(states)
         courses.sort(key=lambda course: course["shard"])
         for course in courses:
             check_described(course["described"], self._described(), self._warn_of_files)
+        if self._is_reweighed(courses):
+            return {**_joined(states), "course": self._reweighed(courses, states[0]["epoch"])}
         if world == shard.world:
             return next(state for state in states if state["course"]["shard"][0] == shard.rank)
-        return {
-            **states[0],
-            "errors": sum(state["errors"] for state in states),
-            "batches": max(state["batches"] for state in states),
-            "course": self._left_of(courses, states[0]["epoch"]),
-        }
+        return {**_joined(states), "course": self._left_of(courses, states[0]["epoch"])}
+
+    def _is_reweighed(self, courses: Sequence[Mapping[str, Any]]) -> bool:
+        own = self._described()
+        return any("place" in course and has_other_weights(course["described"], own) for course in courses)
+
+    def _reweighed(self, courses: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, Any]:
+        """What the courses of all ranks have left, where the weights of a mix are others now.
+
+        All that a rank has begun, and what lies before, stays as it was drawn; the rest is drawn with the new weights.
+
+        Raises:
+            StateError: it cannot be said from which position on.
+        """
+        recipe, described = self.loading.recipe, courses[0]["described"]
+        before = saved_weights(described)
+        if before is None or recipe.shuffle is not None or recipe.limits or recipe.rounds != 1:
+            why = "they were a function" if before is None else "the mix is shuffled, limited or repeated"
+            raise StateError(
+                f"The state was taken with other weights of the mix, and {why}, so it is not known where the new ones "
+                "begin. Load it with the weights it was taken with, and change them with the next epoch."
+            )
+        earlier = courses[0].get("reweighed")
+        if earlier is not None:  # they have changed before, in this epoch
+            since = earlier["since"]
+            held = max(start for start, _ in before if start <= since)
+            before = [
+                *earlier["before"],
+                *([since if start == held else start, given] for start, given in before if start >= held),
+            ]
+        old = {"before": before, "since": 2**62}
+        left = self._left_of([{**course, "reweighed": old} for course in courses], epoch)
+        if "pool" not in left:
+            return left  # nothing was given yet
+        windows = RankWindows(self._loading_of({"reweighed": old}), self.counts, epoch)
+        since = windows.first_position(left["pool"]["frontier"])
+        kept = [pair for pair in before if pair[0] < since] or before[:1]
+        return {**left, "reweighed": {"before": kept, "since": since}}
 
     def _of_other_rank(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """The state of this rank, of that of another one which had given as many batches, as in lockstep.
@@ -241,6 +296,11 @@ class StreamSchedule(Schedule):
         """
         course, shard = state["course"], self.loading.shard
         check_described(course["described"], self._described(), self._warn_of_files)
+        if self._is_reweighed([course]):
+            raise StateError(
+                "The state is that of one rank, taken with other weights of the mix. Pass the states of all ranks, as "
+                "a list: only these tell from which position on the new weights hold."
+            )
         own = {"described": self._described(), "shard": [shard.rank, shard.world]}
         if "place" not in course:  # the beginning of an epoch
             return {**state, "course": own}
@@ -251,7 +311,7 @@ class StreamSchedule(Schedule):
                 f"{'rows may be left out' if self.loading.skips else 'an iterable knows its own place only'}. Pass the "
                 "states of all ranks, as a list."
             )
-        pool = {"pool": course["pool"]} if "pool" in course else {}
+        pool = {name: course[name] for name in ("pool", "reweighed") if name in course}
         given = self._rows_before(course, rank, world, state["epoch"])
         if shard.even == "allow" and given % self.loading.batch_rows:
             raise StateError(
@@ -269,7 +329,7 @@ class StreamSchedule(Schedule):
     def _shares_of(self, pool: Mapping[str, Any], rank: int, world: int, epoch: int) -> Iterator[tuple[int, int]]:
         """The numbers of the shares of a rank and how many rows they have, which are counted if nobody knows."""
         shard = replace(self.loading.shard, rank=rank, world=world)
-        shares = RankWindows(replace(self.loading, shard=shard), self.counts, epoch, _pool_of(pool))
+        shares = RankWindows(replace(self._loading_of(pool), shard=shard), self.counts, epoch, _pool_of(pool))
         for index, share in enumerate(shares.even(rank)):
             [n_rows] = shares.count([share])
             yield index, n_rows
@@ -300,15 +360,17 @@ class StreamSchedule(Schedule):
         places = [course.get("place", [0, 0]) for course in courses]
         if places == [[0, 0]] * world and "pool" not in courses[0]:
             return left
-        loading = replace(self.loading, shard=replace(shard, rank=0, world=world))
+        loading = replace(self._loading_of(courses[0]), shard=replace(shard, rank=0, world=world))
+        if "reweighed" in courses[0]:
+            left["reweighed"] = courses[0]["reweighed"]
         pool = _pool_of(courses[0]) or Pool()
         shares = RankWindows(loading, self.counts, epoch, pool)
         rest = left_over(pool, [shares.deal(rank) for rank in range(world)], places)
         return {**left, "place": [0, 0], "pool": {"left": list(map(list, rest.left)), "frontier": rest.frontier}}
 
-    def _unread(self, epoch: int) -> RankWindows:
+    def _unread(self, epoch: int, loading: Loading | None = None) -> RankWindows:
         """The shares of an epoch, for somebody who must not read."""
-        shares = RankWindows(self.loading, self.counts, epoch)
+        shares = RankWindows(loading or self.loading, self.counts, epoch)
         shares.ask = refuse_to_count
         return shares
 
@@ -316,6 +378,15 @@ class StreamSchedule(Schedule):
 def _pool_of(start: Mapping[str, Any]) -> Pool | None:
     pool = start.get("pool")
     return None if pool is None else Pool(tuple(Item(*item) for item in pool["left"]), pool["frontier"])
+
+
+def _joined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The states of all ranks as one, but for their courses."""
+    return {
+        **states[0],
+        "errors": sum(state["errors"] for state in states),
+        "batches": max(state["batches"] for state in states),
+    }
 
 
 def _check_ranks(states: Sequence[Mapping[str, Any]]) -> None:

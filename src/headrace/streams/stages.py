@@ -8,16 +8,17 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from headrace.base.errors import add_note
 from headrace.base.generators import GENERATORS
 from headrace.base.indices import Indices
-from headrace.base.randomness import rng
+from headrace.base.randomness import rng, sample_key
 from headrace.sources.chunks import JoinedChunk
 from headrace.sources.source import BadRecord, Block, Chunk
 from headrace.streams.recipe import Recipe
-from headrace.streams.rows import every_nth
-from headrace.streams.steps import BadRow, OnBadRow
-from headrace.streams.tokens import join_tokens
+from headrace.streams.rows import every_nth, shuffle_rows
+from headrace.streams.steps import BadRow, Map, MapAtOnce, OnBadRow
 from headrace.streams.windows import Share, Window
 
 Lap: TypeAlias = Callable[[str], None]
@@ -67,13 +68,16 @@ class Stage:
     """A step, which rows go through piece by piece; before it, `take` and `skip` leave some of them out."""
 
     def __init__(self, step: Any, number: int, window: Window, bad: BadRows) -> None:
-        self.name = _snake_case(type(step).__name__)
+        self._step_name = Map.__name__ if isinstance(step, Map) else type(step).__name__
+        self.name = _snake_case(self._step_name)
         self._step = step
         self._cuts = cuts_after(window, number)
         self._bad = bad
         self._size: int = getattr(step, "size", 1)
         self._held: list[Chunk] = []
         self._n_in = 0
+        self._several = AtOnce(step) if isinstance(step, MapAtOnce) else None
+        self.fewest_rows = 1 if self._several is None else step.fewest_rows
 
     @property
     def is_over(self) -> bool:
@@ -91,9 +95,28 @@ class Stage:
             return rows
         n_before, self._n_in = self._n_in, self._n_in + len(rows)
         bad, is_traced = self._bad, self._bad.is_traced and not any(cut.has_cut for cut in self._cuts)
-        made: Chunk = self._step.apply(rows, bad.listen(type(self._step).__name__, n_before, is_traced=is_traced))
+        on_bad = bad.listen(self._step_name, n_before, is_traced=is_traced)
+        several = self._several
+        made: Chunk = self._step.apply(rows, on_bad) if several is None else several.apply(rows, on_bad)
         bad.is_traced = is_traced and self._step.keeps_count and len(made) == len(rows)
         return made
+
+
+class AtOnce:
+    """A step that makes several rows of a window at a time: its threads, and the numbers of its rows."""
+
+    def __init__(self, step: MapAtOnce) -> None:
+        self._step = step
+        self._threads = step.open()
+        self._key: Any = None  # of the random numbers of the window, or of a part that may be read by itself
+        self._n_in = 0
+
+    def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
+        key = sample_key()
+        if key != self._key:
+            self._key, self._n_in = key, 0
+        first, self._n_in = self._n_in, self._n_in + len(rows)
+        return self._step.apply(rows, on_bad, first, self._threads)
 
 
 class StageRunner:
@@ -111,7 +134,7 @@ class StageRunner:
     def run(self, stages: Sequence[Stage], raw: Iterator[Chunk]) -> Iterator[Chunk]:
         if len(stages) == 1:
             [stage] = stages
-            for rows in self._timed_pieces(raw):
+            for rows in self._timed_pieces(raw, stage.fewest_rows):
                 yield self._apply(stage, rows)
             yield self._apply(stage, JoinedChunk([]), is_end=True)
             return
@@ -140,8 +163,9 @@ class StageRunner:
             rows = self._apply(stage, rows, is_end=True)
         return rows
 
-    def _timed_pieces(self, raw: Iterator[Chunk]) -> Iterator[Chunk]:
-        """As many rows at a time as take a few milliseconds."""
+    def _timed_pieces(self, raw: Iterator[Chunk], fewest: int) -> Iterator[Chunk]:
+        """As many rows at a time as take a few milliseconds, but at least so many."""
+        self._piece = max(self._piece, fewest)
         for chunk in raw:
             start = 0
             while start < len(chunk):
@@ -149,7 +173,7 @@ class StageRunner:
                 yield chunk if not start and size >= len(chunk) else chunk.slice(start, min(start + size, len(chunk)))
                 start += size
                 fitting = int(size * _PIECE_S / (perf_counter() - begun + 1e-9))
-                self._piece = max(1, min(2 * size, fitting, _LARGEST_PIECE))
+                self._piece = max(fewest, min(2 * size, fitting, _LARGEST_PIECE))
 
 
 def _lockstep_pieces(raw: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -162,16 +186,12 @@ def _lockstep_pieces(raw: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 class SharePart:
-    """The rows of a window that belong to a share, piece by piece.
-
-    Attributes:
-        packs: whether they become tokens.
-    """
+    """The rows of a window that belong to a share, piece by piece."""
 
     def __init__(self, share: Share, recipe: Recipe, *, packs: bool) -> None:
-        self._first, self._step = share.first, share.step
+        self._first, self._step, self._unit = share.first, share.step, share.unit
         self._as_columns = recipe.as_columns and recipe.packing is None
-        self.packs = packs and recipe.packing is not None
+        self._packing = recipe.packing if packs else None
         self._n_in = 0
         is_cut = share.skip or share.most is not None
         end = None if share.most is None else share.skip + share.most
@@ -181,13 +201,23 @@ class SharePart:
     def is_over(self) -> bool:
         return self._kept is not None and self._kept.is_over
 
+    @property
+    def packs(self) -> bool:
+        """Whether they become tokens."""
+        return self._packing is not None
+
     def of(self, rows: Chunk) -> Chunk:
         if (self._first, self._step) != (0, 1) and len(rows):
             seen, self._n_in = self._n_in, self._n_in + len(rows)
+            if self._unit > 1:
+                units = np.arange(seen, self._n_in) // self._unit
+                mine = np.flatnonzero((units >= self._first) & ((units - self._first) % self._step == 0))
+                rows = shuffle_rows(rows, mine, as_columns=self._as_columns)
+                return rows if self._kept is None else self._kept.keep(rows)
             first = self._first - seen if seen <= self._first else -(seen - self._first) % self._step
             rows = every_nth(rows, min(first, len(rows)), self._step, as_columns=self._as_columns)
-        if self.packs:
-            rows = join_tokens(rows.rows())
+        if self._packing is not None:
+            rows = self._packing.join(rows.rows())
         return rows if self._kept is None else self._kept.keep(rows)
 
 

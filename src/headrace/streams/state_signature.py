@@ -48,15 +48,38 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     source = recipe.source
     parts = [describe(part) for part in getattr(source, "recipes", ())]
     return {
+        **getattr(source, "signature", {}),
         "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
         "files": [] if parts else _list_files(source),  # those of a mix are told by its parts
         "shuffle": None if recipe.shuffle is None else _describe_shuffle(recipe),
-        "steps": [type(step).__name__ for step in recipe.steps],
+        "steps": [getattr(step, "signature", type(step).__name__) for step in recipe.steps],
         "limits": [[limit.stage, limit.skip, limit.take] for limit in recipe.limits],
         "rounds": recipe.rounds,
         "packing": None if recipe.packing is None else recipe.packing.length,
-        "mix": [source.describe(), source.seed, parts] if parts else None,
+        **({"packed_steps": len(recipe.packed_steps)} if recipe.packed_steps else {}),
+        "mix": [_describe_mix(source), source.seed, parts] if parts else None,
     }
+
+
+def _describe_mix(source: Any) -> dict[str, Any]:
+    return {**source.describe(), "schedule": source.weights.pairs}
+
+
+def saved_weights(described: Mapping[str, Any]) -> list[list[Any]] | None:
+    """The weights of a mix that a state was taken with, as pairs of a position and weights; None if a function says."""
+    mix = described["mix"][0]
+    pairs: list[list[Any]] | None = mix.get("schedule", [[0, mix["weights"]]])
+    return pairs
+
+
+def has_other_weights(saved: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether a state is of a mix with other weights. Functions are taken for the same if they begin alike."""
+    if not _parts(saved) or not _parts(own):
+        return False
+    before, now = saved_weights(saved), saved_weights(own)
+    if before is None or now is None or "schedule" not in saved["mix"][0]:
+        return bool(saved["mix"][0]["weights"] != own["mix"][0]["weights"])
+    return before != now
 
 
 def _describe_shuffle(recipe: Recipe) -> list[Any]:
@@ -98,6 +121,8 @@ def _compare(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     # Before the rest: other files have other numbers of blocks, too.
     doubtful = [] if own_parts else compare_files(saved["files"], own["files"])
     for saved_part, own_part in zip(saved_parts, own_parts, strict=True):
+        if has_other_weights(saved_part, own_part):
+            check_equal({"weights": saved_weights(saved_part)}, {"weights": saved_weights(own_part)})
         doubtful += _compare(saved_part, own_part)
     check_equal(_without_files(saved), _without_files(own))
     return doubtful
@@ -110,7 +135,14 @@ def _parts(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _without_files(described: Mapping[str, Any]) -> dict[str, Any]:
     mix = described["mix"]
-    return {**described, "files": None, "mix": None if mix is None else mix[:2]}
+    return {**described, "files": None, "mix": None if mix is None else [_without_weights(mix[0]), mix[1]]}
+
+
+def _without_weights(mix: Any) -> Any:
+    """What is said of a mix but for its weights, which may change; see `has_other_weights`."""
+    if not isinstance(mix, Mapping):
+        return mix
+    return {name: value for name, value in mix.items() if name not in ("weights", "schedule")}
 
 
 def _list_files(source: Any) -> Listing:

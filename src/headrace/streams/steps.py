@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.sources.chunks import ColumnChunk, ObjectChunk
 from headrace.sources.source import Chunk
+from headrace.streams.concurrency import EventLoops, RowThreads
 from headrace.streams.rows import own_columns
 
 OnBadRow: TypeAlias = Callable[[int, Any, Exception], None]
@@ -57,6 +58,47 @@ class Map:
 
 
 @dataclass(frozen=True)
+class MapAtOnce(Map):
+    """Makes several rows at a time: in threads, or as coroutines, if the function is one.
+
+    Attributes:
+        at_once: how many.
+    """
+
+    at_once: int = 1
+    loops: EventLoops | None = field(default=None, compare=False, repr=False)
+    signature = "Map"
+
+    @property
+    def fewest_rows(self) -> int:
+        """How many rows it should get at a time: some for each thread, which do not all take the same time."""
+        return 4 * self.at_once
+
+    def open(self) -> RowThreads | None:
+        """What `apply` needs for the rows of a window, if anything."""
+        return RowThreads(self.at_once) if self.loops is None else None
+
+    def apply(self, rows: Chunk, on_bad: OnBadRow, first: int = 0, threads: RowThreads | None = None) -> Chunk:
+        objects = rows.rows()
+        if self.loops is not None:
+            made = self.loops.apply(self.fn, objects, first, self.at_once)
+        elif threads is not None:
+            made = threads.apply(self.fn, objects)
+        else:
+            threads = RowThreads(self.at_once)
+            try:
+                made = threads.apply(self.fn, objects)
+            finally:
+                threads.close()
+        for index, one in enumerate(made):
+            if isinstance(one.error, StopIteration):  # as `_each` has it
+                on_bad(index, objects[index], RuntimeError("A function of a stream raised StopIteration."))
+            elif one.error is not None:
+                on_bad(index, objects[index], one.error)
+        return ObjectChunk([one.value for one in made if one.error is None])
+
+
+@dataclass(frozen=True)
 class Filter:
     fn: Callable[[Any], Any]
     keeps_count = False
@@ -90,7 +132,7 @@ class MapBatches:
     def apply(self, rows: Chunk, on_bad: OnBadRow) -> Chunk:
         parts = []
         for start in range(0, len(rows), self.size):
-            batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).columns())
+            batch = own_columns(rows.slice(start, min(start + self.size, len(rows))).lazy_columns())
             try:
                 parts.append(_checked_columns(self.fn(batch)))
             except Exception as error:  # noqa: BLE001 (whatever the user's function raises)

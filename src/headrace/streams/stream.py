@@ -16,12 +16,14 @@ from headrace.order.shard import Shard, resolve_shard
 from headrace.sources.cache import size_in_bytes
 from headrace.sources.chunks import ObjectChunk
 from headrace.sources.source import Chunk
+from headrace.streams.concurrency import EventLoops, is_async
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
+from headrace.streams.fitting import FITS, Fit, PackFit
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
-from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
+from headrace.streams.steps import Filter, FlatMap, Map, MapAtOnce, MapBatches, Step
 from headrace.streams.tokens import Packing
 from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
 from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
@@ -134,9 +136,36 @@ class Stream(IterableDataset[Any]):
         """
         return explain(self.recipe, self._counts, workers=workers, world=world)
 
-    def map(self, fn: Callable[[Any], Any]) -> Stream:
-        """What `fn` makes of each row."""
-        return self._then(Map(_checked(fn)))
+    def map(self, fn: Callable[[Any], Any], *, threads: int | None = None, at_once: int = 64) -> Stream:
+        """What `fn` makes of each row; an `async def` function is awaited, for several rows at a time.
+
+        Guarantees: with `threads`, rows come in their order, and results, errors and what is drawn from
+        `headrace.rng()` are those without. Where rows draw, they take turns from the first draw on: wait first, then
+        draw. Draws from global generators are not repeatable in threads.
+
+        Args:
+            threads: how many threads of each worker call `fn`: for functions that wait (for a disk, a server), or that
+                release the GIL.
+            at_once: how many rows of a coroutine function are under way in each worker. Each has random numbers of its
+                own from `headrace.rng()`, and all of a worker share one event loop.
+
+        Raises:
+            TypeError: `fn` cannot be called.
+            ValueError: `threads` or `at_once` is not positive, or `threads` are given for an `async def` function.
+
+        Examples:
+            >>> list(Stream.from_blocks([0], lambda _: range(4)).map(lambda n: n * n, threads=2))
+            [0, 1, 4, 9]
+        """
+        if is_async(_checked(fn)):
+            check_count("at_once", at_once, 1)
+            if threads is not None:
+                raise ValueError("An async def function needs no threads: pass at_once= to say how many rows wait.")
+            return self._then(MapAtOnce(fn, at_once, EventLoops()))
+        if threads is None:
+            return self._then(Map(fn))
+        check_count("threads", threads, 1)
+        return self._then(MapAtOnce(fn, threads))
 
     def filter(self, fn: Callable[[Any], Any]) -> Stream:
         """The rows for which `fn` is true."""
@@ -155,25 +184,58 @@ class Stream(IterableDataset[Any]):
         check_count("size", size, 1)
         return self._then(MapBatches(_checked(fn), size))
 
-    def pack(self, length: int, *, drop_rest: bool = False) -> Stream:
-        """Rows of `length` tokens, from rows that are sequences of tokens, one after the other.
+    def pack(
+        self,
+        length: int,
+        *,
+        fit: Fit | None = None,
+        segments: bool = False,
+        drop_rest: bool = False,
+        padding_value: Any = None,
+        at_once: int = 1024,
+    ) -> Stream:
+        """Rows of `length` tokens, of rows that are sequences of tokens: lists, arrays, or dicts of them.
 
-        It comes last. Rows go on over the borders of blocks and windows, as one reader would cut them; only the very
-        last one may be shorter, on each rank.
+        Batches of numbers are `[batch, length]` arrays, one for each field of a dict. Without `fit`, sequences follow
+        each other, and are cut where a row is full: rows go on over the borders of blocks and windows, as one reader
+        would cut them. Only the very last one may be shorter, on each rank; in a batch of arrays, it is filled up.
+        After it, only `map` may come, which gets a packed row.
+
+        With `fit`, only sequences longer than a row are cut. Some `at_once` sequences of a window, longest first, are
+        each put into the first row that has room, or into the one that it fills best. Rows are dicts with "tokens" (or
+        the fields of a dict), "segments" and "positions", which any step may follow.
 
         Args:
-            drop_rest: leave a shorter last row out, so that all have one length.
+            fit: None, "first" or "best".
+            segments: give "segments", the number of each token's sequence in its row, from 1 on and 0 where it is
+                filled up, and "positions" in them, from 0 on, without `fit`, too.
+            drop_rest: leave a shorter last row out.
+            padding_value: what is filled up with; 0 by default. If it is given, rows that your own functions get are
+                filled up, too.
+            at_once: how many sequences are fitted together: the more, the fuller the rows.
 
         Raises:
-            ValueError: `length` is not positive, or rows are packed already.
+            ValueError: `length` or `at_once` is not positive, `fit` is unknown, or rows are packed already.
 
         Examples:
             >>> list(Stream.from_blocks(["ab", "cde"], lambda word: [word]).pack(2))
             [['a', 'b'], ['c', 'd'], ['e']]
+            >>> for row in Stream.from_blocks([0], lambda _: [[3] * 3, [5] * 5, [2] * 2]).pack(5, fit="best"):
+            ...     print(row["tokens"], row["segments"], row["positions"])
+            [3 3 3 2 2] [1 1 1 2 2] [0 1 2 0 1]
+            [5 5 5 5 5] [1 1 1 1 1] [0 1 2 3 4]
         """
         check_count("length", length, 1)
+        check_count("at_once", at_once, 1)
         self._refuse_after_packing("pack")
-        return Stream(replace(self.recipe, packing=Packing(length, drop_rest)))
+        self._refuse_for_batches("pack")
+        if fit is None:
+            return Stream(replace(self.recipe, packing=Packing(length, drop_rest, segments, padding_value)))
+        if fit not in FITS:
+            raise ValueError(f"fit must be None, 'first' or 'best', got {fit!r}.")
+        if drop_rest:
+            raise ValueError("drop_rest is for rows that are cut: with fit=, any row may have room left.")
+        return self._then(PackFit(length, fit, at_once, 0 if padding_value is None else padding_value))
 
     def shuffle(
         self,
@@ -213,6 +275,7 @@ class Stream(IterableDataset[Any]):
         if blocks is not None:
             check_count("blocks", blocks, 1)
         self._refuse_after_packing("shuffle")
+        self._refuse_for_batches("shuffle")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
@@ -272,12 +335,23 @@ class Stream(IterableDataset[Any]):
         self._iteration.epoch = epoch
 
     def _then(self, step: Step) -> Stream:
+        if self.recipe.packing is not None and isinstance(step, Map):
+            return Stream(replace(self.recipe, packed_steps=(*self.recipe.packed_steps, step)))
         self._refuse_after_packing(_NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
     def _refuse_after_packing(self, method: str) -> None:
         if self.recipe.packing is not None:
-            raise ValueError(f"{method}() must come before pack(), which comes last; or do it in the collate_fn.")
+            raise ValueError(
+                f"{method}() must come before pack(), which only map() may follow; or do it in the collate_fn."
+            )
+
+    def _refuse_for_batches(self, method: str) -> None:
+        if getattr(self.recipe.source, "draws_batches", False):
+            raise ValueError(
+                f"{method}() would change the rows of batches that mix() has drawn as a whole: do it to its streams "
+                "before, or choose another draw=."
+            )
 
     def __iter__(self) -> Iterator[Any]:
         """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
@@ -300,12 +374,22 @@ class Stream(IterableDataset[Any]):
                     if packing is None:
                         yield from chunk.rows()
                     else:
-                        rows, rest = packing.split(rest, chunk)
-                        yield from rows
+                        whole, rest = packing.split(rest, chunk)
+                        yield from self._packed(whole)
             if read.facts.is_last or empty.are_all(read.end):
                 break
         if packing is not None and not packing.drops_rest:
-            yield from packing.rows(rest)
+            yield from self._packed(rest)
+
+    def _packed(self, tokens: Chunk) -> list[Any]:
+        """Packed rows, after the steps that follow."""
+        packing, steps = self.recipe.packing, self.recipe.packed_steps
+        assert packing is not None
+        rows: Chunk = ObjectChunk(packing.rows(tokens, as_arrays=bool(steps)))
+        for step in steps:
+            rows = step.apply(rows, _raise)
+        made: list[Any] = rows.rows()
+        return made
 
     def __getitem__(self, index: Any) -> Any:
         """There are no numbers by which rows could be had.
@@ -366,7 +450,18 @@ class Stream(IterableDataset[Any]):
         return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
 
 
-_NAMES: dict[type, str] = {Map: "map", Filter: "filter", FlatMap: "flat_map", MapBatches: "map_batches"}
+_NAMES: dict[type, str] = {
+    Map: "map",
+    MapAtOnce: "map",
+    Filter: "filter",
+    FlatMap: "flat_map",
+    MapBatches: "map_batches",
+    PackFit: "pack",
+}
+
+
+def _raise(index: int, row: Any, error: Exception) -> None:
+    raise error
 
 
 def _shown(shuffle: Shuffle) -> str:

@@ -119,7 +119,8 @@ class Shuffle:
         n = self.blocks or DEFAULT_BLOCKS
         if self.rows is not None:
             n = max(1, math.ceil(self.rows / max(_rows_per_block(blocks, count_rows), 1)))
-        sizes = [block.n_bytes * (_EXPANSION if is_compressed(block.path) else 1) for block in blocks]
+        factors = {path: _EXPANSION if is_compressed(path) else 1 for path in {block.path for block in blocks}}
+        sizes = [block.n_bytes * factors[block.path] for block in blocks]
         if not sizes or n <= 0:
             return n
         per_block = sum(sizes) / len(sizes)
@@ -198,6 +199,7 @@ class Share(NamedTuple):
 
     Attributes:
         is_again: whether they come a second time, to make ranks even.
+        unit: how many rows that follow each other are dealt together; `first` and `step` are numbers of these.
     """
 
     window: Window
@@ -206,6 +208,22 @@ class Share(NamedTuple):
     skip: int = 0
     most: int | None = None
     is_again: bool = False
+    unit: int = 1
+
+    def n_dealt(self, n_rows: int) -> int:
+        """How many of the rows of a window of so many are dealt to this share, before `skip` and `most`."""
+        if self.unit == 1:
+            return max(0, -(-(n_rows - self.first) // self.step))
+        whole, rest = divmod(n_rows, self.unit)
+        n_whole = max(0, -(-(whole - self.first) // self.step))
+        has_rest = whole >= self.first and (whole - self.first) % self.step == 0
+        return n_whole * self.unit + (rest if has_rest else 0)
+
+    def rows_at(self, places: Indices) -> Indices:
+        """The numbers in the window of the rows at some places of this share, before `skip`."""
+        units, rests = np.divmod(places, self.unit)
+        numbers: Indices = (self.first + units * self.step) * self.unit + rests
+        return numbers
 
 
 class Blocks(Protocol):
