@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     )
     from headrace.order.weights import class_weights
     from headrace.sources.cache import Cache
+    from headrace.sources.live import Connector, LiveRow
     from headrace.sources.options import FileOptions
     from headrace.streams.readers import (
         mix,
@@ -102,10 +103,12 @@ _LATE = {
     "Cache": "sources.cache",
     "ChunkedSampler": "order.samplers",
     "ClassBatchSampler": "order.class_batches",
+    "Connector": "sources.live",
     "DataLoader": "loader",
     "DistributedSampler": "order.distributed",
     "FileOptions": "sources.options",
     "Inspection": "inspecting",
+    "LiveRow": "sources.live",
     "MultiStreamDataLoader": "multistream.loader",
     "MultiStreamDataset": "multistream.dataset",
     "Packed": "batch.sequences",
@@ -168,6 +171,7 @@ __all__ = [
     "CollateTypeError",
     "Collator",
     "ConcatDataset",
+    "Connector",
     "DataLoader",
     "Dataset",
     "DistributedSampler",
@@ -177,6 +181,7 @@ __all__ = [
     "Inspection",
     "InternalError",
     "IterableDataset",
+    "LiveRow",
     "MissingExtraError",
     "MultiStreamDataLoader",
     "MultiStreamDataset",

@@ -132,7 +132,7 @@ class StreamPlan(Plan):
         for window in self._open:
             if self._may_read_on(window):
                 return self._read_on(window)
-        while not self._windows_ended and self._may_open():
+        while not self._windows_ended and self._may_open() and self.shares.is_ready:
             opened_window = self._open_window(worker)
             if opened_window is None:
                 break
@@ -142,6 +142,12 @@ class StreamPlan(Plan):
             if self._asks:
                 return self._asks.popleft()
         return self._asks.popleft() if self._asks else None
+
+    def wait(self) -> bool:
+        if self._windows_ended or self._open:
+            return False
+        self.shares.wait()
+        return True
 
     def _may_read_on(self, window: OpenWindow) -> bool:
         if window.is_read or window.is_told or window.error is not None:
@@ -424,6 +430,8 @@ class StreamPlan(Plan):
         self.latest += n
         for self._mark in islice(marks, n):
             pass
+        if self.shares.live is not None:
+            self.shares.live.given(*self._mark[:2])
         return n * self._n_samples if self._mark[1] else (n - 1) * self._n_samples + self._n_last
 
     def keys(self, mark: Any) -> Any:

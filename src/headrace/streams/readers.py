@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.sources.source import Source
+from headrace.streams.live import LiveSource
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
 from headrace.streams.stream import Recipe, Stream
 
@@ -257,6 +258,11 @@ def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop
     for stream in streams:
         if not isinstance(stream, Stream):
             raise TypeError(f"mix takes streams, got {stream!r}. Stream.from_iterable makes one of an iterable.")
+        if isinstance(stream.recipe.source, LiveSource):
+            raise ValueError(
+                "A live stream cannot be mixed: which rows it has at a position depends on when they arrive. Zip its "
+                "loader with that of the other streams."
+            )
         if stream.recipe.packing is not None:
             raise ValueError("pack() must come after mix(): pack the mixed rows.")
     if stop not in STOPS:

@@ -129,7 +129,7 @@ class IterableSource:
 
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
         if self._n_rows is None and not must_end:
-            return _OpenBlocks(self.block_rows)
+            return OpenBlocks(self.block_rows)
         return ListedBlocks(self.blocks())
 
     def blocks(self) -> Sequence[Block]:
@@ -245,7 +245,7 @@ class Dispatcher:
         self._cursor.go_to(state)
 
 
-class _OpenBlocks:
+class OpenBlocks:
     """Blocks of which nobody knows how many there are."""
 
     n_blocks = None
