@@ -45,7 +45,8 @@ class Arrivals(NamedTuple):
     """Rows that arrived together.
 
     Attributes:
-        positions: after each of them; None for a source without positions.
+        positions: after each of them; None for a source without positions. One position without a row says how far
+            the source was read without finding any.
     """
 
     rows: Sequence[Any]
@@ -70,6 +71,7 @@ class Connector(ABC):
         has_positions: whether rows carry positions, from which `connect` can read on.
         is_one_to_one: whether `decode` makes one row of each that it is given.
         at_end: what the end of a connection means, if it was not lost: "stop" ends the stream.
+        n_connections: how many are open at a time; each has rows of its own.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Connector(ABC):
     has_positions: bool = False
     is_one_to_one: bool = True
     at_end: Literal["stop", "reconnect"] = "reconnect"
+    n_connections: int = 1
 
     @abstractmethod
     def connect(self, positions: Mapping[str, Any]) -> Iterable[Any]:
@@ -173,20 +176,22 @@ class LiveFeed:
         self._rows: deque[Entry] = deque()
         self._n_bytes = 0
         self._changed = threading.Condition()
-        self._connection: Any = None
+        self._connections: dict[int, Any] = {}  # by thread
         self._error: Exception | None = None
-        self._has_ended = self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+        self._n_running = connector.n_connections
         self.news: list[str] = []
         """Warnings that nobody has heard yet."""
 
     # The loop's side
 
     def start(self) -> None:
-        """Connect, unless that was done before."""
-        if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._run, name="headrace-feed", daemon=True)
-            self._thread.start()
+        """Connect."""
+        for _ in range(self._n_running):
+            thread = threading.Thread(target=self._run, name="headrace-feed", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def __len__(self) -> int:
         """How many rows are held."""
@@ -225,24 +230,23 @@ class LiveFeed:
                 self._n_bytes += _size(entry[0])
 
     def end(self, patience: Patience) -> None:
-        """Close the connection, and let the thread end; what is held is gone."""
+        """Close all connections, and let the threads end; what is held is gone."""
         with self._changed:
             self._is_closed = True
             self._rows.clear()
-            connection = self._connection
+            connections = list(self._connections.values())
             self._changed.notify_all()
-        close = getattr(connection, "close", None)
-        if close is not None:
+        for connection in connections:
             try:
-                close()
-            except ValueError:  # a generator that waits for a row: it ends with the next one
-                return
-        if self._thread is not None and self._thread is not threading.current_thread():
-            patience.join([self._thread])
+                if hasattr(connection, "close"):
+                    connection.close()
+            except ValueError:  # a generator that waits for a row: its thread ends with the next one
+                patience.is_vain = True
+        patience.join(self._threads)
 
     @property
     def _is_over(self) -> bool:
-        return self._has_ended or self._is_closed or self._error is not None
+        return not self._n_running or self._is_closed or self._error is not None
 
     @property
     def _is_full(self) -> bool:
@@ -258,9 +262,9 @@ class LiveFeed:
         except Exception as error:  # noqa: BLE001 (raised where the rows are taken)
             self._error = error
         finally:
-            self._has_ended = True
             self._drop_connection()
             with self._changed:
+                self._n_running -= 1
                 self._changed.notify_all()
 
     def _read(self) -> None:
@@ -269,7 +273,9 @@ class LiveFeed:
             try:
                 connection = self._connector.connect(dict(self._reached))
                 with self._changed:
-                    self._connection = connection
+                    self._connections[threading.get_ident()] = connection
+                    if self._is_closed:
+                        return
                 for item in connection:
                     self._put(_arrivals(item))
                     if n_failed:
@@ -307,8 +313,6 @@ class LiveFeed:
 
     def _put(self, arrivals: Arrivals) -> None:
         rows, positions, partition = arrivals
-        if not rows:
-            return
         n_bytes = sum(map(_size, rows))
         with self._changed:
             while self._is_full and not self._is_closed:
@@ -317,13 +321,13 @@ class LiveFeed:
                 raise _ClosedError
             self._rows.extend(zip(rows, repeat(partition), repeat(None) if positions is None else positions))
             self._n_bytes += n_bytes
-            if positions is not None:
+            if positions:
                 self._reached[partition] = positions[-1]
             self._changed.notify_all()
 
     def _drop_connection(self) -> None:
         with self._changed:
-            connection, self._connection = self._connection, None
+            connection = self._connections.pop(threading.get_ident(), None)
         if hasattr(connection, "close"):
             connection.close()
 

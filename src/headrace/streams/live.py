@@ -252,8 +252,8 @@ class LiveShares:
 
     def wait(self) -> None:
         """Wait until the next share is at hand, or there is none."""
-        while not self.is_ready:
-            feed = self._open()
+        feed = self._open()  # which may be closed meanwhile, by another thread
+        while not (self._has_all or feed.has(self._n_needed)):
             feed.wait(self._n_needed)
             self._tell(feed)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from headrace.sources.files import Paths
+    from headrace.sources.live_sockets import Format
     from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
     from headrace.sources.tar import Decoder
@@ -221,6 +222,99 @@ def read_sql(
         retries=retries,
     )
     return _stream(source, rows)
+
+
+def read_live(
+    url: str,
+    *,
+    format: Format = "lines",  # noqa: A002 (what everybody calls it)
+    connections: Literal["one", "per_worker"] = "one",
+    headers: Mapping[str, str] | None = None,
+    idle_timeout_s: float | None = None,
+    at_end: Literal["stop", "reconnect"] | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of what arrives over a socket, or in an HTTP response that never ends; at most once.
+
+    Rows are handed out as they come. The loader's process reads the connection and deals its rows to the workers, which
+    decode and transform them. If the loop is slow, nothing more is read: back pressure. A connection that is lost is
+    opened again, with a growing delay; what is sent meanwhile is lost, since such a server has no positions.
+
+    Args:
+        url: `tcp://host:port`, `http://…` or `https://…`, of which the response to a GET is read.
+        format: "lines" of text, "jsonl" for a JSON value a line, or "records": bytes, each after its length in four
+            bytes, the most significant first.
+        connections: "one", dealt out to all workers; or "per_worker" opens one for each, which suits a server that
+            deals its rows out to connections. Several ranks need that, too.
+        headers: of the HTTP request.
+        idle_timeout_s: connect again if nothing has come for so long, e.g. twice the interval of heartbeats.
+        at_end: what the end of a connection means: "stop" ends the stream, "reconnect" is a loss. By default, the
+            stream ends with an HTTP response that is complete, and only then.
+        encoding: of text, and `errors` what to do with bytes that cannot be decoded; see `FileOptions`.
+        retries: how often to connect again; by default for about ten minutes, counted from the last row.
+
+    Raises:
+        ValueError: the address, or an option, is none that is known.
+        LookupError: the encoding, or the way to handle errors, is unknown.
+
+    Examples:
+        >>> stream = read_live("tcp://127.0.0.1:9000", format="jsonl").filter(lambda row: row["clicks"])
+        >>> loader = DataLoader(stream, batch_size=8, num_workers=2)
+    """
+    from headrace.sources.live_sockets import SocketConnector
+
+    connector = SocketConnector(
+        url,
+        format=format,
+        connections=connections,
+        headers=headers,
+        idle_timeout_s=idle_timeout_s,
+        at_end=at_end,
+        encoding=encoding,
+        errors=errors,
+    )
+    return Stream(Recipe(LiveSource(connector, retries)))
+
+
+def read_redis(
+    url: str,
+    stream: str | Sequence[str],
+    group: str | None = None,
+    *,
+    start: str = "0",
+    consumer: str = "headrace",
+    id_field: str | None = None,
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of the entries of a Redis stream, as dicts, for ever; exactly once by offsets (extra `redis`).
+
+    The ids of the entries are the positions in `state_dict()`: a run that resumes reads on after the last entry that
+    its loop had. With several ranks, each entry goes to one of them.
+
+    Args:
+        url: `redis://host:port/0`; see the client `redis`.
+        stream: the key of the stream, or several.
+        group: a consumer group, which is made if there is none. The server then deals entries out to ranks, and keeps
+            a list of those that were not acknowledged: `loader.commit(state)` does that, once the state is saved. A run
+            that begins without a state gets all that were not.
+        start: where to begin without a state, or where a new group does: "0" with the first entry, "$" with those that
+            are added from now on; or an id.
+        consumer: the name of this job's consumers in the group; each rank adds its number.
+        id_field: a field that entries get for their id, if you want it.
+        retries: see `read_live`.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+
+    Examples:
+        >>> stream = read_redis("redis://localhost:6379/0", "clicks", group="trainer")  # doctest: +SKIP
+    """
+    from headrace.sources.live_redis import RedisConnector
+
+    streams = [stream] if isinstance(stream, str) else list(stream)
+    return Stream(Recipe(LiveSource(RedisConnector(url, streams, group, start, consumer, id_field), retries)))
 
 
 def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop = "first", seed: int = 0) -> Stream:
