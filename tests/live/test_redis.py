@@ -199,6 +199,7 @@ def write_on(client: Any, stop: int, written: list[int], every_s: float) -> thre
     return thread
 
 
+@pytest.mark.filterwarnings("ignore:Cannot connect")
 @pytest.mark.parametrize("group", [None, "trainers"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_nothing_lost_or_doubled_while_the_server_dies_and_hangs(

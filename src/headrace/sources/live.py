@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ RECONNECTS = Retries(attempts=120, first_delay_s=0.1, longest_delay_s=5.0)  # ab
 MOST_ROWS = 16_384  # that a feed holds
 MOST_BYTES = 64 << 20
 _WARN_AFTER = 3  # failed attempts to connect
+_SETTLED_S = 10.0  # after which a connection is no longer one that has just been tried
 
 
 class LiveRow(NamedTuple):
@@ -270,6 +272,7 @@ class LiveFeed:
     def _read(self) -> None:
         delays, n_failed = self._retries.delays(), 0
         while True:
+            begun = time.monotonic()
             try:
                 connection = self._connector.connect(dict(self._reached))
                 with self._changed:
@@ -277,8 +280,9 @@ class LiveFeed:
                     if self._is_closed:
                         return
                 for item in connection:
-                    self._put(_arrivals(item))
-                    if n_failed:
+                    arrivals = _arrivals(item)
+                    self._put(arrivals)
+                    if n_failed and arrivals.rows:
                         delays, n_failed = self._retries.delays(), 0
                 if self._connector.at_end == "stop":
                     return
@@ -291,6 +295,8 @@ class LiveFeed:
                 if not is_temporary(error):
                     raise
                 self._drop_connection()
+                if time.monotonic() - begun > _SETTLED_S:
+                    delays, n_failed = self._retries.delays(), 0
                 n_failed += 1
                 self._await_retry(next(delays), n_failed, error)
 
