@@ -74,6 +74,7 @@ class Connector(ABC):
         is_one_to_one: whether `decode` makes one row of each that it is given.
         at_end: what the end of a connection means, if it was not lost: "stop" ends the stream.
         n_connections: how many are open at a time; each has rows of its own.
+        most_in_window: how many of the rows that have arrived go to a worker at a time.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Connector(ABC):
     is_one_to_one: bool = True
     at_end: Literal["stop", "reconnect"] = "reconnect"
     n_connections: int = 1
+    most_in_window: int = 1024
 
     @abstractmethod
     def connect(self, positions: Mapping[str, Any]) -> Iterable[Any]:
@@ -183,6 +185,8 @@ class LiveFeed:
         self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._n_running = connector.n_connections
+        self.starts: dict[str, Any] = {}
+        """Positions before the first rows of partitions, as far as the connector tells."""
         self.news: list[str] = []
         """Warnings that nobody has heard yet."""
 
@@ -327,6 +331,8 @@ class LiveFeed:
                 raise _ClosedError
             self._rows.extend(zip(rows, repeat(partition), repeat(None) if positions is None else positions))
             self._n_bytes += n_bytes
+            if positions and not rows:
+                self.starts.setdefault(partition, positions[-1])
             if positions:
                 self._reached[partition] = positions[-1]
             self._changed.notify_all()

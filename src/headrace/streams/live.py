@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.streams.counts import RowCounts
     from headrace.streams.recipe import Ask, Recipe
 
-_MOST_IN_WINDOW = 1024  # rows
-
 
 class LiveSource:
     """Rows that arrive over a connection, one after the other, for ever.
@@ -50,7 +48,7 @@ class LiveSource:
         return self.connector.is_one_to_one
 
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
-        return OpenBlocks(_MOST_IN_WINDOW)
+        return OpenBlocks(self.connector.most_in_window)
 
     def blocks(self) -> Sequence[Block]:
         """There is no end of them.
@@ -188,7 +186,8 @@ class LiveShares:
         if exact and not self._connector.has_positions:  # what is left of a window that cannot be read again is lost
             (index, row), exact = (index + 1, 0), 0
         n_row = self._row - len(split.after)
-        live = {"positions": _folded(self._positions, split.before), "row": n_row, "rows": exact, "epoch": epoch}
+        positions = _folded(self._from_start(), split.before)
+        live = {"positions": positions, "row": n_row, "rows": exact, "epoch": epoch}
         return {"place": [index, row], "live": live}
 
     def given(self, index: int, row: int) -> None:
@@ -228,6 +227,10 @@ class LiveShares:
             return len(handed.entries)
         return row if self._is_one_to_one else None
 
+    def _from_start(self) -> dict[str, Any]:
+        """The positions before the first window that is kept, also of partitions that have given nothing yet."""
+        return self._positions if self._feed is None else {**self._feed.starts, **self._positions}
+
     def _fold(self, entries: list[Entry]) -> None:
         self._positions = _folded(self._positions, entries)
 
@@ -238,6 +241,7 @@ class LiveShares:
 
     def close(self) -> None:
         """Close the connection; what was received and not given is gone."""
+        self._positions = self._from_start()
         keeper, self._keeper, self._feed = self._keeper, None, None
         self._handed.clear()
         if keeper is not None:
@@ -294,8 +298,8 @@ class LiveShares:
 
     def _n_at_once(self, n_here: int) -> int:
         """How many rows a window gets: a fair part for each worker, in whole batches if there are enough."""
-        n = min(-(-n_here // max(1, self._workers)), max(_MOST_IN_WINDOW, self._batch_rows))
-        return n - n % self._batch_rows or max(1, min(n, n_here))
+        n = min(-(-n_here // max(1, self._workers)), self._connector.most_in_window)
+        return int(n - n % self._batch_rows or max(1, min(n, n_here)))
 
     @property
     def _has_all(self) -> bool:

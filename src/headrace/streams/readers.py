@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.sources.source import Source
 from headrace.streams.live import LiveSource
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
 from headrace.streams.stream import Recipe, Stream
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from headrace.sources.files import Paths
+    from headrace.sources.live_files import LineFormat
     from headrace.sources.live_sockets import Format
     from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
@@ -29,6 +30,7 @@ def read_text(
     *,
     words: bool = False,
     whole_files: bool = False,
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
 ) -> Stream:
@@ -39,6 +41,8 @@ def read_text(
     Args:
         words: whether rows are words, which is twice as fast as splitting lines with `flat_map(str.split)`.
         whole_files: whether rows are files.
+        follow: whether to go on for ever with new lines and new files, as they are written, also where files are
+            rotated; see [Live streams](live.md).
         files: how to find, open, split and decode the files; see `FileOptions`.
         options: any option of `FileOptions`, which takes precedence over `files`: `encoding`, `errors`, `compression`,
             `block_bytes`, `max_record_bytes`, `stretch_bytes`, `hive_partitioning`, `storage_options`, `retries`,
@@ -56,16 +60,20 @@ def read_text(
         raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
     source = WordSource if words else WholeTextSource if whole_files else TextSource
     merged = merge_options("read_text", files, options, TextArguments)
-    return Stream(Recipe(source(_checked_paths(paths), merged)))
+    if follow and not whole_files:
+        return _follow_lines(paths, merged, "words" if words else "text")
+    return _stream_of_files(source, paths, merged, follow=follow)
 
 
-def read_jsonl(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TextArguments]) -> Stream:
+def read_jsonl(
+    paths: Paths, *, follow: bool = False, files: FileOptions | None = None, **options: Unpack[TextArguments]
+) -> Stream:
     """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
     from headrace.sources.options import TextArguments, merge_options
     from headrace.sources.text import JsonLinesSource
 
     merged = merge_options("read_jsonl", files, options, TextArguments)
-    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), merged)))
+    return _follow_lines(paths, merged, "jsonl") if follow else _stream_of_files(JsonLinesSource, paths, merged)
 
 
 def read_csv(
@@ -79,6 +87,7 @@ def read_csv(
     nulls: Collection[str] | None = None,
     newlines_in_values: bool = True,
     rows: Rows = "dicts",
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
 ) -> Stream:
@@ -94,6 +103,7 @@ def read_csv(
         nulls: texts that mean null; by default, the empty text in columns that are not text.
         newlines_in_values: False avoids reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
+        follow: whether to go on for ever with new files, each when it is complete; see [Live streams](live.md).
         files: see `read_text`.
         options: see `read_text`.
     """
@@ -103,7 +113,7 @@ def read_csv(
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
     merged = merge_options("read_csv", files, options, TextArguments)
-    return _stream(CsvSource(_checked_paths(paths), table, merged), rows)
+    return _stream_of_files(partial(CsvSource, table=table), paths, merged, rows, follow=follow)
 
 
 def read_parquet(
@@ -111,6 +121,7 @@ def read_parquet(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
+    follow: bool = False,
     filters: Any = None,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
@@ -120,6 +131,7 @@ def read_parquet(
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
+        follow: see `read_csv`.
         filters: an expression of `pyarrow.dataset`, or pyarrow's lists of tuples: `[("label", "in", [1, 2])]`. Only
             rows that match are read, and row groups that cannot have any are skipped.
         files: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`. Row
@@ -130,7 +142,8 @@ def read_parquet(
     from headrace.sources.options import TableArguments, merge_options
 
     merged = merge_options("read_parquet", files, options, TableArguments)
-    return _stream(ParquetSource(_checked_paths(paths), columns=columns, filters=filters, options=merged), rows)
+    source = partial(ParquetSource, columns=columns, filters=filters)
+    return _stream_of_files(source, paths, merged, rows, follow=follow)
 
 
 def read_arrow(
@@ -138,6 +151,7 @@ def read_arrow(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
 ) -> Stream:
@@ -146,6 +160,7 @@ def read_arrow(
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
+        follow: see `read_csv`.
         files: see `read_parquet`; record batches smaller than `block_bytes` are joined.
         options: see `read_parquet`; record batches smaller than `block_bytes` are joined.
     """
@@ -153,7 +168,7 @@ def read_arrow(
     from headrace.sources.options import TableArguments, merge_options
 
     merged = merge_options("read_arrow", files, options, TableArguments)
-    return _stream(ArrowSource(_checked_paths(paths), columns=columns, options=merged), rows)
+    return _stream_of_files(partial(ArrowSource, columns=columns), paths, merged, rows, follow=follow)
 
 
 def read_tar(
@@ -161,6 +176,7 @@ def read_tar(
     *,
     decode: bool | Mapping[str, Decoder | None] = True,
     split: bool | None = None,
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[ArchiveArguments],
 ) -> Stream:
@@ -170,6 +186,7 @@ def read_tar(
         decode: True decodes fields by their extension, False leaves them as bytes. A dict adds or replaces decoders
             by field or extension; None leaves a field as bytes: `{"pkl": pickle.loads, "jpg": None}`.
         split: whether to split archives into blocks; None splits those that are local and not compressed.
+        follow: see `read_csv`.
         files: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
         options: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
             `storage_options`, `retries` and `cache`.
@@ -178,7 +195,7 @@ def read_tar(
     from headrace.sources.tar import TarSource
 
     merged = merge_options("read_tar", files, options, ArchiveArguments)
-    return Stream(Recipe(TarSource(_checked_paths(paths), decode=decode, split=split, options=merged)))
+    return _stream_of_files(partial(TarSource, decode=decode, split=split), paths, merged, follow=follow)
 
 
 def read_sql(
@@ -192,6 +209,7 @@ def read_sql(
     block_rows: int = 32_768,
     driver: str | None = None,
     retries: Retries | None = None,
+    follow: str | None = None,
 ) -> Stream:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
@@ -206,11 +224,20 @@ def read_sql(
         block_rows: how many rows a part has.
         driver: for PostgreSQL: "adbc" or "psycopg"; None for the first of them that is installed.
         retries: how often to try again what a database fails to do.
+        follow: a column that grows, such as an id: go on for ever with rows whose value is larger than all before; see
+            [Live streams](live.md). It takes the place of `key` and `order_by`.
     """
     from headrace.sources.sql import SqlSource
 
     if not isinstance(dsn, (str, os.PathLike)):
         raise TypeError(f"dsn must be a path, 'sqlite:///path' or 'postgresql://...', got {dsn!r}.")
+    if follow is not None:
+        from headrace.sources.live_sql import TableFollower
+
+        if key is not None or order_by is not None:
+            raise ValueError("`follow` takes the place of `key` and `order_by`: pass one of them.")
+        table = TableFollower(os.fspath(dsn), query, follow, parameters=parameters, driver=driver)
+        return _stream(LiveSource(table, retries), rows)
     source = SqlSource(
         os.fspath(dsn),
         query,
@@ -381,7 +408,29 @@ def _checked_paths(paths: Any) -> list[str | os.PathLike[str]]:
     return given
 
 
-def _stream(source: Source, rows: str) -> Stream:
+def _follow_lines(paths: Any, options: FileOptions, format: LineFormat) -> Stream:  # noqa: A002
+    from headrace.sources.live_files import LineFollower
+
+    return Stream(Recipe(LiveSource(LineFollower(_checked_paths(paths), options, format))))
+
+
+def _stream_of_files(
+    source: Any, paths: Any, options: FileOptions, rows: Rows = "dicts", *, follow: bool = False
+) -> Stream:
+    """The files of a format; with `follow`, also those that appear later.
+
+    Args:
+        source: makes the source of some paths.
+    """
+    checked, opened = _checked_paths(paths), partial(source, options=options)
+    if not follow:
+        return _stream(opened(checked), rows)
+    from headrace.sources.live_files import FileFollower
+
+    return _stream(LiveSource(FileFollower(checked, options, opened)), rows)
+
+
+def _stream(source: Any, rows: str) -> Stream:
     if rows not in ("dicts", "columns"):
         raise ValueError(f"rows must be 'dicts' or 'columns', got {rows!r}.")
     return Stream(Recipe(source, as_columns=rows == "columns"))
