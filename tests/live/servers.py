@@ -39,15 +39,21 @@ def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
 class Server:
     """A process that listens on a port."""
 
-    def __init__(self, command: Sequence[str], port: int) -> None:
+    def __init__(self, command: Sequence[str], port: int, *, says_so: bool = False) -> None:
         self._command = command
+        self._says_so = says_so  # when it listens; one that deals rows out must not be asked
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self._listens)
+        output = subprocess.PIPE if self._says_so else subprocess.DEVNULL
+        self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=output, stderr=subprocess.DEVNULL)
+        if self._process.stdout is not None:
+            with self._process.stdout as lines:
+                assert lines.readline() == b"ready\n"
+        else:
+            wait_until(self._listens)
 
     def _listens(self) -> bool:
         try:
@@ -74,7 +80,8 @@ class Server:
 
 def feed(*arguments: object, port: int | None = None) -> Server:
     port = port or free_port()
-    return Server([sys.executable, "-m", "tests.live.feed_server", str(port), *map(str, arguments)], port)
+    command = [sys.executable, "-m", "tests.live.feed_server", str(port), *map(str, arguments)]
+    return Server(command, port, says_so=True)
 
 
 def redis_server(folder: Path) -> Server:
