@@ -344,6 +344,41 @@ def read_redis(
     return Stream(Recipe(LiveSource(RedisConnector(url, streams, group, start, consumer, id_field), retries)))
 
 
+def read_nats(
+    url: str,
+    stream: str,
+    subject: str | None = None,
+    *,
+    durable: str | None = None,
+    start: Literal["0", "$"] = "0",
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of the messages of a NATS JetStream stream, as bytes, for ever; exactly once by offsets (extra `nats`).
+
+    Sequence numbers are the positions in `state_dict()`: a run that resumes reads on after the last message that its
+    loop had.
+
+    Args:
+        url: `nats://host:4222`.
+        stream: its name.
+        subject: only messages of this subject.
+        durable: a consumer on the server that remembers what `loader.commit(state)` covers: a run that begins without
+            a state goes on there, and a stream that keeps messages as long as somebody is interested keeps the others.
+        start: where to begin without a state: "0" with the first message, "$" with those published from now on.
+        retries: see `read_live`.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+        ValueError: `start` is something else.
+
+    Examples:
+        >>> stream = read_nats("nats://localhost:4222", "CLICKS").map(json.loads)  # doctest: +SKIP
+    """
+    from headrace.sources.live_nats import NatsConnector
+
+    return Stream(Recipe(LiveSource(NatsConnector(url, stream, subject, durable, start), retries)))
+
+
 def mix(streams: Sequence[Stream], weights: Weights | None = None, *, stop: Stop = "first", seed: int = 0) -> Stream:
     """A stream that takes each row from one of several streams, by draws in proportion to weights.
 
