@@ -1,10 +1,10 @@
 """How old is the newest row of a batch from a live feed, at 100 rows a second? And does anything pile up at 50,000?
 
-A server in a process of its own sends JSON lines over TCP, stamped as they are sent. At 100 rows a second, batches of 8:
-the age of the newest row when the loop has its batch, without workers and with 2. Beside it a bare loop over the socket,
-the physical limit; torch's loader over an `IterableDataset` of the same socket, which works without workers only; and
-`Stream.from_iterable`, which reads ahead by blocks. At 50,000 rows a second, batches of 64: rows a second that arrive, the
-age of the newest, and by how much memory grows from the first second to the last.
+A server in a process of its own sends JSON lines over TCP, stamped as they are sent. At 100 rows a second, in batches
+of 8: the age of the newest row when the loop has its batch, without workers and with 2. Beside it a bare loop over the
+socket, the physical limit; torch's loader over an `IterableDataset` of the same socket, which works without workers
+only; and `Stream.from_iterable`, which reads ahead by blocks. At 50,000 rows a second, in batches of 64: how many rows
+a second arrive, the age of the newest, and by how much memory grows from the first second to the last.
 """
 
 from __future__ import annotations

@@ -48,10 +48,13 @@ class Rows:
 def serve(connection: socket.socket, rows: Rows, kind: str, form: str) -> None:
     with connection:
         if kind != "tcp":
-            while b"\r\n\r\n" not in connection.recv(65536):
-                pass
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(65536)
             coding = "Transfer-Encoding: chunked\r\n" if kind == "http" else ""
             connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{coding}\r\n".encode())
+            if request.startswith(b"HEAD"):
+                return
         try:
             for some in rows.take():
                 data = b"".join(struct.pack(">I", len(row)) + row if form == "records" else row + b"\n" for row in some)
