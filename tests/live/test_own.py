@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import DataLoader, LiveRow, RecordError, StateError, Stream, mix
+from headrace import DataLoader, LiveRow, RecordError, StateError, Stream, inspect, mix
 from headrace.sources import live
 from headrace.sources.retry import Retries
 from tests.live.servers import wait_until
@@ -305,6 +305,12 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_explain_names_the_promise() -> None:
     assert "exactly once by offsets" in plain().explain()
     assert "at most once" in Stream.live(connect).explain(workers=2)
+
+
+def test_inspect_shows_the_first_rows_and_the_promise() -> None:
+    shown = str(inspect(plain().map(doubled)))
+    assert "exactly once by offsets" in shown
+    assert "live, connect" in shown
 
 
 def test_a_loader_can_be_pickled() -> None:

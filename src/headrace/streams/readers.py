@@ -287,6 +287,7 @@ def read_live(
         LookupError: the encoding, or the way to handle errors, is unknown.
 
     Examples:
+        >>> from headrace import DataLoader
         >>> stream = read_live("tcp://127.0.0.1:9000", format="jsonl").filter(lambda row: row["clicks"])
         >>> loader = DataLoader(stream, batch_size=8, num_workers=2)
     """
