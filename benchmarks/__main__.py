@@ -31,6 +31,7 @@ NAMES = (
     "streams_records",
     "streams_resume",
     "tokens",
+    "live",
     "multi_stream",
     "spans",
     "ray_workers",

@@ -360,6 +360,14 @@ def test_sql_rows() -> None:
     ]
 
 
+def test_live_feed() -> None:
+    assert run("live_feed.py") == [
+        "Crashed: the machine is gone. The checkpoint has 240 rows.",
+        "Every row once, in order: True",
+        "Learnt: [2.0, -1.0, 0.5]",
+    ]
+
+
 def test_any_iterable() -> None:
     """M3.5."""
     lines = run("any_iterable.py")

@@ -195,6 +195,12 @@ class Epochs:
         check_seal(header)
         return header
 
+    def commit(self, state: Mapping[str, Any] | None) -> None:
+        """Acknowledge what a state covers; without one, what the loop has been given."""
+        parsed = self._parse(self.save() if state is None else state)
+        self.schedule.check(parsed, is_edge=_is_edge(parsed))
+        self.schedule.commit(parsed["course"])
+
     def seek(self, batch: int) -> None:
         """Let the next epoch begin before batch number `batch`."""
         course = self.schedule.seek(self.next, batch)

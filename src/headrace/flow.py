@@ -301,7 +301,7 @@ class Flow:
                 continue
             if not self.plan.is_complete:
                 self.fill()
-                if self._in_flight or self._due:
+                if self._in_flight or self._due or (not self._has_ended and self.plan.wait()):
                     continue
             self._due.extend(() if self._has_ended else self._finish())
             if not self._due:

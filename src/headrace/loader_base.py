@@ -49,6 +49,7 @@ class Loader(LoaderReports):
         """End all workers, and the epochs that are not over yet. The next epoch starts new ones."""
         self._epochs.stop_running()
         self._iterators.close()
+        self._epochs.schedule.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +100,20 @@ class Loader(LoaderReports):
             StateError: this is not a state, or it was taken of other data or with other arguments; says which.
         """
         self._epochs.load(state)
+
+    def commit(self, state: Mapping[str, Any] | None = None) -> None:
+        """Acknowledge to a live source all rows that a state covers: call it when the state has been saved for good.
+
+        A message log then need not keep them for this consumer. What was not committed comes again after a crash. For
+        sources that acknowledge nothing, files for example, this checks the state, and does nothing else.
+
+        Args:
+            state: as `state_dict` gave it; None for the place after the batch at hand.
+
+        Raises:
+            StateError: this is not a state of this loader.
+        """
+        self._epochs.commit(state)
 
     def audit(self, *, full: bool = False, expect: Iterable[Any] | None = None) -> Audit:
         """Keep account of the epochs from the next one on, to prove that every sample comes exactly once.

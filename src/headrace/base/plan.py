@@ -156,6 +156,10 @@ class Plan(ABC):
             if self.on_given is not None:
                 self.on_given(taken, n_samples)
 
+    def wait(self) -> bool:
+        """Nothing is in flight or due: wait until there is something to ask for; False if there never will be."""
+        return False
+
     def finish(self) -> Iterable[Due]:
         """What is due at the end, when there is nothing left to ask for."""
         return ()

@@ -68,6 +68,12 @@ class Schedule(ABC):
     def restore(self, start: Mapping[str, Any]) -> None:  # noqa: B027 (mostly nothing lasts longer)
         """Put what lasts longer than an epoch to where it was at the beginning of one."""
 
+    def commit(self, course: Mapping[str, Any]) -> None:  # noqa: B027 (only live sources acknowledge anything)
+        """Acknowledge what a position covers: it has been saved for good."""
+
+    def close(self) -> None:  # noqa: B027 (mostly nothing lasts longer than an epoch)
+        """Close what lasts longer than an epoch."""
+
     def upgrade(self, state: Any) -> Any:
         """A state as it is saved now, of one that was saved before the format changed."""
         return state

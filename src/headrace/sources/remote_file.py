@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-from headrace.base.errors import ChangedFileError
+from headrace.base.errors import ChangedFileError, warn_user
 from headrace.sources.retry import Retries, http_status
 from headrace.sources.source import FileVersion
 
 _AHEAD_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20
+_PATIENCE_S = 5.0  # with a response that does not say how long it is
+_SLOW_BYTES_PER_S = 1 << 20
 _NO_SUCH_RANGE = 416
 _VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "Last-Modified", "LastModified", "updated", "created")
 
@@ -145,6 +148,8 @@ class HttpRanges:
         self._retries = retries
         self._stream: Any = None
         self._position = self._stop = 0
+        self._begun = time.monotonic()
+        self._has_told = False
 
     def can_seek(self) -> bool:
         """Whether the server knows ranges."""
@@ -198,10 +203,22 @@ class HttpRanges:
 
     def _read(self, n: int) -> bytes:
         part: bytes = self._stream.read(n)
+        if self._file.size is None and not self._has_told:
+            self._tell_endless(time.monotonic() - self._begun)
         if not part and self._file.size is not None:
             raise _NothingCameError(f"the answer ends at byte {self._position}")
         self._position += len(part)
         return part
+
+    def _tell_endless(self, seconds: float) -> None:
+        """Say so if a response that does not say how long it is may have no end: it is slow, too."""
+        if seconds > _PATIENCE_S and self._position < _SLOW_BYTES_PER_S * seconds:
+            self._has_told = True
+            warn_user(
+                f"{self._file.path} has sent {self._position:,} bytes in {seconds:.0f} s, and does not say how many "
+                "there are. If it never ends, rows come late, and a resume begins anew: write read_live(url, "
+                "format=...), which hands rows out as they come."
+            )
 
     def close(self) -> None:
         if self._stream is not None:

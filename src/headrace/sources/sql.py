@@ -86,6 +86,18 @@ class Queries:
         statement = f"SELECT * FROM {self._rows} {where} {_ordered(key)} {_limited(offset, limit)}"
         return statement, parameters
 
+    def after(self, key: str, kind: str, value: Any, limit: int) -> Statement:
+        """Rows whose key is larger than a plain value, in its order; the last column is their key as a plain value."""
+        [placeholder], parameters = self._with_values([value])
+        plain, where = f"{self.database.as_plain(quoted(key))} AS headrace_position", ""
+        if value is not None:
+            where = f" AND {quoted(key)} > {self.database.from_plain(placeholder, kind)}"
+        statement = (
+            f"SELECT *, {plain} FROM {self._rows} WHERE {quoted(key)} IS NOT NULL{where} "
+            f"ORDER BY {quoted(key)} LIMIT {int(limit)}"
+        )
+        return statement, self.parameters if value is None else parameters
+
     def _with_values(self, values: Sequence[Any]) -> tuple[list[str], Parameters]:
         """Placeholders for values of our own, and the user's parameters together with them."""
         if isinstance(self.parameters, dict):

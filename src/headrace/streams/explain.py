@@ -10,6 +10,7 @@ import numpy as np
 from headrace.base.errors import check_count
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
+from headrace.streams.live import LiveSource
 from headrace.streams.mixing import MixSource
 from headrace.streams.rank_split import Deal
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
@@ -33,14 +34,23 @@ def explain(recipe: Recipe, counts: RowCounts, *, workers: int, world: int) -> s
     check_count("workers", workers, 0)
     check_count("world", world, 1)
     shares = RankWindows(Loading(recipe, 1, False, None, Shard(0, world, "allow")), counts, 0)
+    is_live = isinstance(recipe.source, LiveSource)
+    epoch = _live_epoch(recipe) if is_live else f"{_epoch(shares)}; {_mixing(shares, recipe)}; {_rows(shares)}"
     lines = [
         *_sources(recipe),
         f"steps: {', '.join(type(step).__name__ for step in recipe.steps) or 'none'}",
-        f"epoch: {_epoch(shares)}; {_mixing(shares, recipe)}; {_rows(shares)}",
+        f"epoch: {epoch}",
     ]
     if recipe.packing is not None:
         lines.append(f"packing: rows of {recipe.packing.length} tokens, over all borders of windows")
-    return "\n".join([*lines, *_ranks(shares, workers, world)])
+    return "\n".join(lines if is_live else [*lines, *_ranks(shares, workers, world)])
+
+
+def _live_epoch(recipe: Recipe) -> str:
+    order = "in the order of arrival"
+    if recipe.shuffle is not None:
+        order = f"shuffled, {recipe.shuffle.rows or 0:,} rows at a time, which are waited for"
+    return f"no end; windows of the rows that have arrived, {order}"
 
 
 def _sources(recipe: Recipe, indent: str = "") -> list[str]:
@@ -59,6 +69,8 @@ def _sources(recipe: Recipe, indent: str = "") -> list[str]:
 
 
 def _readers(source: Any) -> str:
+    if isinstance(source, LiveSource):
+        return f"the loader's process as rows arrive; after a resume, each row comes {source.connector.promise}"
     return "every worker, which leaves out the others' rows" if source.shard == "stride" else "the loader's process"
 
 

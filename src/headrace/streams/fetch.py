@@ -252,9 +252,8 @@ class WindowFetcher:
         start, text = rows.first, text_of(rows.held) if self.maker.keeps_strings else None
         if text is not None:
             rows.taken()
-        return WindowRead(
-            rows.end, rows.is_read, rows.facts.is_last, start, text, rows.is_read and self._reader.ends(share)
-        )
+        ends, origin = rows.is_read and self._reader.ends(share), getattr(self._recipe.source, "origin", None)
+        return WindowRead(rows.end, rows.is_read, rows.facts.is_last, start, text, ends, origin)
 
     def _count(self, request: CountRows) -> Counted:
         try:

@@ -51,6 +51,12 @@ _DEALT_BYTES = 1 << 20  # of a compressed file: of smaller ones, each worker rea
 _READS_AHEAD = 2  # of a window that takes long
 _PARTS_AHEAD = 8  # of a window of any length, that the loop has not got yet; if they have
 _ROWS_AHEAD = 8192  # together: where steps are slow, parts are small
+_OTHER_ROWS = (
+    "Stream.from_iterable needs an iterable that gives the same rows each time, since every worker goes through all of "
+    "it and leaves out the rows of the others. But the first rows that two workers got are different, so rows would be "
+    "lost. For a live feed, write Stream.live(connect); else pass shard='dispatch', so that only the loader's process "
+    "reads it."
+)
 
 
 class StreamPlan(Plan):
@@ -118,6 +124,7 @@ class StreamPlan(Plan):
         self._dealt: DealtWindow | None = None
         self._mark: Any = None
         self._n_last = 0  # rows in the last batch
+        self._origin: int | None = None  # of an iterable, as the first worker has found it
 
     def prepare(self, reader: StreamJob, workplace: Any) -> None:
         """Know how batches are made, for those that are made here."""
@@ -133,7 +140,7 @@ class StreamPlan(Plan):
         for window in self._open:
             if self._may_read_on(window):
                 return self._read_on(window)
-        while not self._windows_ended and self._may_open():
+        while not self._windows_ended and self._may_open() and self.shares.is_ready:
             opened_window = self._open_window(worker)
             if opened_window is None:
                 break
@@ -143,6 +150,12 @@ class StreamPlan(Plan):
             if self._asks:
                 return self._asks.popleft()
         return self._asks.popleft() if self._asks else None
+
+    def wait(self) -> bool:
+        if self._windows_ended or self._open:
+            return False
+        self.shares.wait()
+        return True
 
     def _may_read_on(self, window: OpenWindow) -> bool:
         if window.is_read or window.is_told or window.error is not None:
@@ -254,6 +267,9 @@ class StreamPlan(Plan):
             if not window.first or window.first <= window.base or window.base < 0:  # else it was told before
                 window.bad += outcome.bad
             self._note_rows_of(window, read)
+            if read.origin not in (None, self._origin) and self._origin is not None:
+                window.error = ValueError(_OTHER_ROWS)
+            self._origin = read.origin if self._origin is None else self._origin
         self._cut_windows()
 
     def _note_rows_of(self, window: OpenWindow, read: WindowRead) -> None:
@@ -425,6 +441,8 @@ class StreamPlan(Plan):
         self.latest += n
         for self._mark in islice(marks, n):
             pass
+        if self.shares.live is not None:
+            self.shares.live.given(*self._mark[:2])
         return n * self._n_samples if self._mark[1] else (n - 1) * self._n_samples + self._n_last
 
     def keys(self, mark: Any) -> Any:

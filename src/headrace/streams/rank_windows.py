@@ -8,6 +8,7 @@ from itertools import count, islice
 
 from headrace.order.shard import Shard
 from headrace.streams.counts import RowCounts
+from headrace.streams.live import LiveShares, LiveSource
 from headrace.streams.messages import Counted, CountRows
 from headrace.streams.rank_split import Deal, Item, OnDropped, Pool, drop_surplus, fill_up
 from headrace.streams.reading import count_in
@@ -38,6 +39,13 @@ class Loading:
         """Whether windows have as many rows as the source says, and reading them tells nothing else."""
         return not self.skips and self.recipe.tells_rows
 
+    def open_live(self) -> LiveShares | None:
+        """What makes the shares of a live source; None for any other."""
+        if not isinstance(self.recipe.source, LiveSource):
+            return None
+        rank, world = self.shard.rank, self.shard.world
+        return LiveShares(self.recipe, self.batch_rows, rank, world, self.seed, skips=self.skips)
+
 
 class UnknownCountError(Exception):
     """Nobody knows how many rows a window has, and it must not be read now."""
@@ -65,10 +73,17 @@ class RankWindows:
 
     Args:
         pool: what there is to be dealt; None for the whole epoch.
+        live: makes the shares, if the source is a live one.
     """
 
     def __init__(
-        self, loading: Loading, counts: RowCounts, epoch: int, pool: Pool | None = None, index: int = 0
+        self,
+        loading: Loading,
+        counts: RowCounts,
+        epoch: int,
+        pool: Pool | None = None,
+        index: int = 0,
+        live: LiveShares | None = None,
     ) -> None:
         self._asked = _Asked(count_in(loading.recipe, loading.seed, skips=loading.skips))
         self.on_dropped: OnDropped | None = None
@@ -81,8 +96,22 @@ class RankWindows:
         is_handed = isinstance(source, IterableSource) and source.shard == "dispatch"
         self.dispatcher = Dispatcher(source, index) if is_handed else None
         self._index = index
+        self.live = live
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next share can be had without waiting for a live source."""
+        return self.live is None or self.live.is_ready
+
+    def wait(self) -> None:
+        """Wait for a live source."""
+        if self.live is not None:
+            self.live.wait()
 
     def __iter__(self) -> Iterator[Share]:
+        if self.live is not None:
+            yield from self.live.hand_out(self._epoch)
+            return
         shard = self._loading.shard
         if shard.world == 1 or shard.even == "allow":
             shares = self.dealt(shard.rank, self._index)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.sources.source import Source
+from headrace.streams.live import LiveSource
 from headrace.streams.mix_draws import DRAWS, Draw
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
 from headrace.streams.stream import Recipe, Stream
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from headrace.sources.files import Paths
+    from headrace.sources.live_files import LineFormat
+    from headrace.sources.live_sockets import Format
     from headrace.sources.options import ArchiveArguments, BlockArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
     from headrace.sources.tar import Decoder
@@ -29,6 +32,7 @@ def read_text(
     *,
     words: bool = False,
     whole_files: bool = False,
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
 ) -> Stream:
@@ -39,6 +43,8 @@ def read_text(
     Args:
         words: whether rows are words, which is twice as fast as splitting lines with `flat_map(str.split)`.
         whole_files: whether rows are files.
+        follow: whether to go on for ever with new lines and new files, as they are written, also where files are
+            rotated; see [Live streams](live.md).
         files: how to find, open, split and decode the files; see `FileOptions`.
         options: any option of `FileOptions`, which takes precedence over `files`: `encoding`, `errors`, `compression`,
             `block_bytes`, `max_record_bytes`, `stretch_bytes`, `hive_partitioning`, `storage_options`, `retries`,
@@ -56,16 +62,20 @@ def read_text(
         raise ValueError("`words` and `whole_files` exclude each other: pass one of them.")
     source = WordSource if words else WholeTextSource if whole_files else TextSource
     merged = merge_options("read_text", files, options, TextArguments)
-    return Stream(Recipe(source(_checked_paths(paths), merged)))
+    if follow and not whole_files:
+        return _follow_lines(paths, merged, "words" if words else "text")
+    return _stream_of_files(source, paths, merged, follow=follow)
 
 
-def read_jsonl(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TextArguments]) -> Stream:
+def read_jsonl(
+    paths: Paths, *, follow: bool = False, files: FileOptions | None = None, **options: Unpack[TextArguments]
+) -> Stream:
     """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
     from headrace.sources.options import TextArguments, merge_options
     from headrace.sources.text import JsonLinesSource
 
     merged = merge_options("read_jsonl", files, options, TextArguments)
-    return Stream(Recipe(JsonLinesSource(_checked_paths(paths), merged)))
+    return _follow_lines(paths, merged, "jsonl") if follow else _stream_of_files(JsonLinesSource, paths, merged)
 
 
 def read_csv(
@@ -79,6 +89,7 @@ def read_csv(
     nulls: Collection[str] | None = None,
     newlines_in_values: bool = True,
     rows: Rows = "dicts",
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
 ) -> Stream:
@@ -94,6 +105,7 @@ def read_csv(
         nulls: texts that mean null; by default, the empty text in columns that are not text.
         newlines_in_values: False avoids reading large files once to find quoted newlines.
         rows: "columns" makes a batch of slices of columns, which is many times faster.
+        follow: whether to go on for ever with new files, each when it is complete; see [Live streams](live.md).
         files: see `read_text`.
         options: see `read_text`.
     """
@@ -103,7 +115,7 @@ def read_csv(
 
     table = CsvFormat(separator, quote, header, names, types, nulls, newlines_in_values)
     merged = merge_options("read_csv", files, options, TextArguments)
-    return _stream(CsvSource(_checked_paths(paths), table, merged), rows)
+    return _stream_of_files(partial(CsvSource, table=table), paths, merged, rows, follow=follow)
 
 
 def read_parquet(
@@ -111,6 +123,7 @@ def read_parquet(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
+    follow: bool = False,
     filters: Any = None,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
@@ -120,6 +133,7 @@ def read_parquet(
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
+        follow: see `read_csv`.
         filters: an expression of `pyarrow.dataset`, or pyarrow's lists of tuples: `[("label", "in", [1, 2])]`. Only
             rows that match are read, and row groups that cannot have any are skipped.
         files: see `read_text`; of the options, `block_bytes`, `storage_options`, `retries` and `cache`. Row
@@ -130,7 +144,8 @@ def read_parquet(
     from headrace.sources.options import TableArguments, merge_options
 
     merged = merge_options("read_parquet", files, options, TableArguments)
-    return _stream(ParquetSource(_checked_paths(paths), columns=columns, filters=filters, options=merged), rows)
+    source = partial(ParquetSource, columns=columns, filters=filters)
+    return _stream_of_files(source, paths, merged, rows, follow=follow)
 
 
 def read_arrow(
@@ -138,6 +153,7 @@ def read_arrow(
     *,
     columns: Sequence[str] | None = None,
     rows: Rows = "dicts",
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
 ) -> Stream:
@@ -146,6 +162,7 @@ def read_arrow(
     Args:
         columns: which to read; all if None.
         rows: "columns" makes a batch of slices of columns.
+        follow: see `read_csv`.
         files: see `read_parquet`; record batches smaller than `block_bytes` are joined.
         options: see `read_parquet`; record batches smaller than `block_bytes` are joined.
     """
@@ -153,7 +170,7 @@ def read_arrow(
     from headrace.sources.options import TableArguments, merge_options
 
     merged = merge_options("read_arrow", files, options, TableArguments)
-    return _stream(ArrowSource(_checked_paths(paths), columns=columns, options=merged), rows)
+    return _stream_of_files(partial(ArrowSource, columns=columns), paths, merged, rows, follow=follow)
 
 
 def read_tar(
@@ -161,6 +178,7 @@ def read_tar(
     *,
     decode: bool | Mapping[str, Decoder | None] = True,
     split: bool | None = None,
+    follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[ArchiveArguments],
 ) -> Stream:
@@ -170,6 +188,7 @@ def read_tar(
         decode: True decodes fields by their extension, False leaves them as bytes. A dict adds or replaces decoders
             by field or extension; None leaves a field as bytes: `{"pkl": pickle.loads, "jpg": None}`.
         split: whether to split archives into blocks; None splits those that are local and not compressed.
+        follow: see `read_csv`.
         files: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
         options: see `read_text`; of the options, `block_bytes`, `max_record_bytes` (of a sample),
             `storage_options`, `retries` and `cache`.
@@ -178,7 +197,7 @@ def read_tar(
     from headrace.sources.tar import TarSource
 
     merged = merge_options("read_tar", files, options, ArchiveArguments)
-    return Stream(Recipe(TarSource(_checked_paths(paths), decode=decode, split=split, options=merged)))
+    return _stream_of_files(partial(TarSource, decode=decode, split=split), paths, merged, follow=follow)
 
 
 def read_sql(
@@ -192,6 +211,7 @@ def read_sql(
     block_rows: int = 32_768,
     driver: str | None = None,
     retries: Retries | None = None,
+    follow: str | None = None,
 ) -> Stream:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
@@ -206,11 +226,20 @@ def read_sql(
         block_rows: how many rows a part has.
         driver: for PostgreSQL: "adbc" or "psycopg"; None for the first of them that is installed.
         retries: how often to try again what a database fails to do.
+        follow: a column that grows, such as an id: go on for ever with rows whose value is larger than all before; see
+            [Live streams](live.md). It takes the place of `key` and `order_by`.
     """
     from headrace.sources.sql import SqlSource
 
     if not isinstance(dsn, (str, os.PathLike)):
         raise TypeError(f"dsn must be a path, 'sqlite:///path' or 'postgresql://...', got {dsn!r}.")
+    if follow is not None:
+        from headrace.sources.live_sql import TableFollower
+
+        if key is not None or order_by is not None:
+            raise ValueError("`follow` takes the place of `key` and `order_by`: pass one of them.")
+        table = TableFollower(os.fspath(dsn), query, follow, parameters=parameters, driver=driver)
+        return _stream(LiveSource(table, retries), rows)
     source = SqlSource(
         os.fspath(dsn),
         query,
@@ -222,6 +251,135 @@ def read_sql(
         retries=retries,
     )
     return _stream(source, rows)
+
+
+def read_live(
+    url: str,
+    *,
+    format: Format = "lines",  # noqa: A002 (what everybody calls it)
+    connections: Literal["one", "per_worker"] = "one",
+    headers: Mapping[str, str] | None = None,
+    idle_timeout_s: float | None = None,
+    at_end: Literal["stop", "reconnect"] | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of what arrives over a socket, or in an HTTP response that never ends; at most once.
+
+    Rows are handed out as they come. The loader's process reads the connection and deals its rows to the workers, which
+    decode and transform them. If the loop is slow, nothing more is read: back pressure. A connection that is lost is
+    opened again, with a growing delay; what is sent meanwhile is lost, since such a server has no positions.
+
+    Args:
+        url: `tcp://host:port`, `http://…` or `https://…`, of which the response to a GET is read.
+        format: "lines" of text, "jsonl" for a JSON value a line, or "records": bytes, each after its length in four
+            bytes, the most significant first.
+        connections: "one", dealt out to all workers; or "per_worker" opens one for each, which suits a server that
+            deals its rows out to connections. Several ranks need that, too.
+        headers: of the HTTP request.
+        idle_timeout_s: connect again if nothing has come for so long, e.g. twice the interval of heartbeats.
+        at_end: what the end of a connection means: "stop" ends the stream, "reconnect" is a loss. By default, the
+            stream ends with an HTTP response that is complete, and only then.
+        encoding: of text, and `errors` what to do with bytes that cannot be decoded; see `FileOptions`.
+        retries: how often to connect again; by default for about ten minutes, counted from the last row.
+
+    Raises:
+        ValueError: the address, or an option, is none that is known.
+        LookupError: the encoding, or the way to handle errors, is unknown.
+
+    Examples:
+        >>> from headrace import DataLoader
+        >>> stream = read_live("tcp://127.0.0.1:9000", format="jsonl").filter(lambda row: row["clicks"])
+        >>> loader = DataLoader(stream, batch_size=8, num_workers=2)
+    """
+    from headrace.sources.live_sockets import SocketConnector
+
+    connector = SocketConnector(
+        url,
+        format=format,
+        connections=connections,
+        headers=headers,
+        idle_timeout_s=idle_timeout_s,
+        at_end=at_end,
+        encoding=encoding,
+        errors=errors,
+    )
+    return Stream(Recipe(LiveSource(connector, retries)))
+
+
+def read_redis(
+    url: str,
+    stream: str | Sequence[str],
+    group: str | None = None,
+    *,
+    start: str = "0",
+    consumer: str = "headrace",
+    id_field: str | None = None,
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of the entries of a Redis stream, as dicts, for ever; exactly once by offsets (extra `redis`).
+
+    The ids of the entries are the positions in `state_dict()`: a run that resumes reads on after the last entry that
+    its loop had. With several ranks, each entry goes to one of them.
+
+    Args:
+        url: `redis://host:port/0`; see the client `redis`.
+        stream: the key of the stream, or several.
+        group: a consumer group, which is made if there is none. The server then deals entries out to ranks, and keeps
+            a list of those that were not acknowledged: `loader.commit(state)` does that, once the state is saved. A run
+            that begins without a state gets all that were not.
+        start: where to begin without a state, or where a new group does: "0" with the first entry, "$" with those that
+            are added from now on; or an id.
+        consumer: the name of this job's consumers in the group; each rank adds its number.
+        id_field: a field that entries get for their id, if you want it.
+        retries: see `read_live`.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+
+    Examples:
+        >>> stream = read_redis("redis://localhost:6379/0", "clicks", group="trainer")  # doctest: +SKIP
+    """
+    from headrace.sources.live_redis import RedisConnector
+
+    streams = [stream] if isinstance(stream, str) else list(stream)
+    return Stream(Recipe(LiveSource(RedisConnector(url, streams, group, start, consumer, id_field), retries)))
+
+
+def read_nats(
+    url: str,
+    stream: str,
+    subject: str | None = None,
+    *,
+    durable: str | None = None,
+    start: Literal["0", "$"] = "0",
+    retries: Retries | None = None,
+) -> Stream:
+    """A stream of the messages of a NATS JetStream stream, as bytes, for ever; exactly once by offsets (extra `nats`).
+
+    Sequence numbers are the positions in `state_dict()`: a run that resumes reads on after the last message that its
+    loop had.
+
+    Args:
+        url: `nats://host:4222`.
+        stream: its name.
+        subject: only messages of this subject.
+        durable: a consumer on the server that remembers what `loader.commit(state)` covers: a run that begins without
+            a state goes on there, and a stream that keeps messages as long as somebody is interested keeps the others.
+        start: where to begin without a state: "0" with the first message, "$" with those published from now on.
+        retries: see `read_live`.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+        ValueError: `start` is something else.
+
+    Examples:
+        >>> stream = read_nats("nats://localhost:4222", "CLICKS").map(json.loads)  # doctest: +SKIP
+    """
+    from headrace.sources.live_nats import NatsConnector
+
+    return Stream(Recipe(LiveSource(NatsConnector(url, stream, subject, durable, start), retries)))
 
 
 def read_tokens(
@@ -344,6 +502,11 @@ def mix(
     for stream in streams:
         if not isinstance(stream, Stream):
             raise TypeError(f"mix takes streams, got {stream!r}. Stream.from_iterable makes one of an iterable.")
+        if isinstance(stream.recipe.source, LiveSource):
+            raise ValueError(
+                "A live stream cannot be mixed: which rows it has at a position depends on when they arrive. Zip its "
+                "loader with that of the other streams."
+            )
         if stream.recipe.packing is not None:
             raise ValueError("pack() must come after mix(): pack the mixed rows, or pass fit= to pack().")
         if getattr(stream.recipe.source, "draws_batches", False):
@@ -375,7 +538,29 @@ def _checked_paths(paths: Any) -> list[str | os.PathLike[str]]:
     return given
 
 
-def _stream(source: Source, rows: str) -> Stream:
+def _follow_lines(paths: Any, options: FileOptions, format: LineFormat) -> Stream:  # noqa: A002
+    from headrace.sources.live_files import LineFollower
+
+    return Stream(Recipe(LiveSource(LineFollower(_checked_paths(paths), options, format))))
+
+
+def _stream_of_files(
+    source: Any, paths: Any, options: FileOptions, rows: Rows = "dicts", *, follow: bool = False
+) -> Stream:
+    """The files of a format; with `follow`, also those that appear later.
+
+    Args:
+        source: makes the source of some paths.
+    """
+    checked, opened = _checked_paths(paths), partial(source, options=options)
+    if not follow:
+        return _stream(opened(checked), rows)
+    from headrace.sources.live_files import FileFollower
+
+    return _stream(LiveSource(FileFollower(checked, options, opened)), rows)
+
+
+def _stream(source: Any, rows: str) -> Stream:
     if rows not in ("dicts", "columns"):
         raise ValueError(f"rows must be 'dicts' or 'columns', got {rows!r}.")
     return Stream(Recipe(source, as_columns=rows == "columns"))

@@ -35,6 +35,7 @@ _PLACE = each(count, count)
 _SHARD = each(count, whole(1, 2**16))  # the deals of all ranks are compared, where their number changes
 _POOL = record({"left": items(each(count, count, positive, count)), "frontier": count})
 _REWEIGHED = record({"since": count, "before": items(each(count, items(number)))})
+_LIVE = record({"positions": record({}, others=anything), "row": count, "rows": count, "epoch": count})
 _DISPATCHED = record({"row": count}, {"dataset": anything, "iterator": anything})
 
 
@@ -43,7 +44,7 @@ _COURSE = variants(
         "discard": record({"described": parse_described, "discard": count}),
         "place": record(
             {"described": parse_described, "shard": _SHARD, "place": _PLACE},
-            {"stretch": _PLACE, "pool": _POOL, "iterator": _DISPATCHED, "reweighed": _REWEIGHED},
+            {"stretch": _PLACE, "pool": _POOL, "iterator": _DISPATCHED, "reweighed": _REWEIGHED, "live": _LIVE},
         ),
     },
     record({"described": parse_described, "shard": _SHARD}),
@@ -67,15 +68,18 @@ class StreamSchedule(Schedule):
         self.shares_seed = loading.shard.world > 1  # ranks must agree how many rows there are
         self._size = size
         self.counts = RowCounts(loading.recipe, skips=loading.skips)
+        self._live = loading.open_live()
         self._warn_of_files = WarnOnce()
         self._warn_of_drops = WarnOnce()
 
     def begin(self, epoch: int, start: Mapping[str, Any], *, batches: int = 0, workers: int = 0) -> StreamPlan:
         if workers:
             self.loading.recipe.look()
+        if self._live is not None:
+            start = self._live.begin(start, workers)
         index, _ = start.get("place", (0, 0))
         loading = self._loading_of(start)
-        shares = RankWindows(loading, self.counts, epoch, _pool_of(start), index)
+        shares = RankWindows(loading, self.counts, epoch, _pool_of(start), index, self._live)
         shares.on_dropped = self._tell_dropped
         if shares.dispatcher is not None and start.get("iterator") is not None:
             shares.dispatcher.go_to(start["iterator"])
@@ -87,7 +91,7 @@ class StreamSchedule(Schedule):
             size=self._size,
             batches=batches,
             known_rows=self.counts.known if self.loading.tells_rows else None,
-            note_rows=self.counts.note,
+            note_rows=self.counts.note if self._live is None else self._live.note_rows,
             locate=partial(self._position_of, start, shares),
         )
         if self.front is not None:
@@ -119,8 +123,8 @@ class StreamSchedule(Schedule):
         )
         return StreamJob(recipe, config.batched, cuts_later)
 
-    def expected(self, plan: Any) -> ExpectedRows:
-        return ExpectedRows(plan.shares, self.loading, plan.start)
+    def expected(self, plan: Any) -> ExpectedRows | None:
+        return None if self._live is not None else ExpectedRows(plan.shares, self.loading, plan.start)
 
     def _tell_dropped(self, n_dropped: int, n_given: int) -> None:
         if n_dropped >= max(_MANY_ROWS, _MANY * (n_given + n_dropped)):
@@ -151,7 +155,20 @@ class StreamSchedule(Schedule):
         return n_rows // loading.batch_rows if loading.drop_last else -(-n_rows // loading.batch_rows)
 
     def edge(self) -> dict[str, Any]:
-        return {"described": self._described(), "shard": list(self.rank)}
+        edge = {"described": self._described(), "shard": list(self.rank)}
+        return edge if self._live is None else {**edge, **self._live.state_after()}
+
+    def restore(self, start: Mapping[str, Any]) -> None:
+        if self._live is not None:
+            self._live.go_to(start)
+
+    def commit(self, course: Mapping[str, Any]) -> None:
+        if self._live is not None and "live" in course:
+            self._live.commit(course["live"])
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.close()
 
     def _position_of(
         self, start: Mapping[str, Any], shares: RankWindows, place: tuple[int, int] | None, stretch: Any = None
@@ -159,6 +176,8 @@ class StreamSchedule(Schedule):
         saved = self.edge()
         if place is None:
             return saved
+        if self._live is not None:
+            return {**saved, **self._live.state_after(place)}
         saved["place"] = list(place)
         if stretch is not None:
             saved["stretch"] = list(stretch)  # where reading begins
@@ -182,7 +201,7 @@ class StreamSchedule(Schedule):
             if batches:
                 refuse("course", "a mapping with place", start)
             return
-        if not batches and (start["place"] != [0, 0] or "pool" in start):
+        if not batches and "live" not in start and (start["place"] != [0, 0] or "pool" in start):
             refuse("batches", "at least 1 at this place", batches)
         shard = self.loading.shard
         if start["shard"] != [shard.rank, shard.world]:
@@ -241,6 +260,11 @@ class StreamSchedule(Schedule):
             return self._of_other_rank(states[0])
         if world == 1 and courses[0].get("shard") != [0, 1]:
             return states[0] if not self._is_reweighed(courses) else self._of_other_rank(states[0])
+        if self._live is not None and world != shard.world:
+            raise StateError(
+                f"A live stream resumes on as many ranks as before: the states are those of {world}, and there are "
+                f"{shard.world}. Restart with {world}; or begin without states, where a consumer group left off."
+            )
         _check_ranks(states)
         courses.sort(key=lambda course: course["shard"])
         for course in courses:
@@ -295,6 +319,8 @@ class StreamSchedule(Schedule):
             StateError: the places of the other ranks do not follow from it.
         """
         course, shard = state["course"], self.loading.shard
+        if self._live is not None:
+            raise StateError(f"The state is that of rank {course['shard'][0]}. Pass that of rank {shard.rank}.")
         check_described(course["described"], self._described(), self._warn_of_files)
         if self._is_reweighed([course]):
             raise StateError(

@@ -11,6 +11,7 @@ from headrace.base.schema import anything, count, each, either, items, maybe, re
 from headrace.base.state import check_equal
 from headrace.sources.files import fingerprint, is_local
 from headrace.sources.source import Block
+from headrace.streams.live import LiveSource
 from headrace.streams.recipe import PlannedSource, Recipe
 
 Listing: TypeAlias = "list[list[Any]] | int"
@@ -47,8 +48,10 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     """What a state must agree with: plain values, for JSON."""
     source = recipe.source
     parts = [describe(part) for part in getattr(source, "recipes", ())]
+    live = {"live": source.connector.identity} if isinstance(source, LiveSource) else {}
     return {
         **getattr(source, "signature", {}),
+        **live,
         "n_blocks": None if isinstance(source, PlannedSource) else len(source.blocks()),
         "files": [] if parts else _list_files(source),  # those of a mix are told by its parts
         "shuffle": None if recipe.shuffle is None else _describe_shuffle(recipe),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from headrace.base.errors import check_count, warn_user
 from headrace.base.optional import loaded
@@ -15,11 +15,14 @@ from headrace.data.dataset import IterableDataset
 from headrace.order.shard import Shard, resolve_shard
 from headrace.sources.cache import size_in_bytes
 from headrace.sources.chunks import ObjectChunk
+from headrace.sources.live import CalledConnector, Connector
+from headrace.sources.retry import Retries
 from headrace.sources.source import Chunk
 from headrace.streams.concurrency import EventLoops, is_async
 from headrace.streams.counts import RowCounts
 from headrace.streams.explain import explain
 from headrace.streams.fitting import FITS, Fit, PackFit
+from headrace.streams.live import LiveSource
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
@@ -123,6 +126,47 @@ class Stream(IterableDataset[Any]):
             raise ValueError(f"shard must be 'stride' or 'dispatch', got {shard!r}.")
         check_count("block_rows", block_rows, 1)
         return cls(Recipe(IterableSource(rows, shard, block_rows)))
+
+    @classmethod
+    def live(
+        cls,
+        connect: Connector | Callable[[Mapping[str, Any]], Iterable[Any]],
+        *,
+        positions: bool = False,
+        commit: Callable[[Mapping[str, Any]], None] | None = None,
+        at_end: Literal["stop", "reconnect"] = "stop",
+        retries: Retries | None = None,
+    ) -> Stream:
+        """A stream of rows that are still arriving, handed out as they come: from a socket, a queue, a message log.
+
+        The loader's process reads the one connection, in a thread of its own, and deals rows to the workers, which
+        do the steps and collate. If nothing is read for a while, the thread stops reading: back pressure.
+
+        Args:
+            connect: a function that opens the connection and returns an iterable of rows, such as a generator
+                function; or a `Connector`. It is called with the positions reached so far, by partition, and again
+                after a connection was lost (an `OSError`, for example), with a growing delay.
+            positions: whether rows are `LiveRow`s, whose positions go into `state_dict()`; `connect` then reads on
+                after the ones that it is given. Without them, rows in flight when a run dies are lost.
+            commit: acknowledges rows up to given positions, for `loader.commit(state)`.
+            at_end: what the end of the iterable means: "stop" ends the stream, "reconnect" is a lost connection.
+            retries: how often to connect again; by default for about ten minutes, counted from the last row.
+
+        Raises:
+            TypeError: `connect` cannot be called.
+
+        Examples:
+            >>> def connect(positions):
+            ...     first = positions.get("", -1) + 1
+            ...     return (LiveRow(n * n, position=n) for n in range(first, 5))
+            >>> from headrace import LiveRow
+            >>> list(Stream.live(connect, positions=True).take(3))
+            [0, 1, 4]
+        """
+        if not isinstance(connect, Connector):
+            called = CalledConnector(_checked(connect), commit, has_positions=positions, at_end=at_end)
+            return cls(Recipe(LiveSource(called, retries)))
+        return cls(Recipe(LiveSource(connect, retries)))
 
     def explain(self, *, workers: int = 0, world: int = 1) -> str:
         """Says in words what is read, in which pieces, how well it is mixed, and who reads what.
@@ -276,6 +320,8 @@ class Stream(IterableDataset[Any]):
             check_count("blocks", blocks, 1)
         self._refuse_after_packing("shuffle")
         self._refuse_for_batches("shuffle")
+        if isinstance(self.recipe.source, LiveSource) and window is None:
+            raise ValueError("shuffle() of a live stream needs a window: how many rows to wait for and shuffle.")
         if self.recipe.steps or self.recipe.limits:
             raise ValueError(
                 "shuffle() must come before map(), filter() and the like: it is the reading that is mixed."
@@ -293,6 +339,7 @@ class Stream(IterableDataset[Any]):
         """
         if times is not None:
             check_count("times", times, 1)
+        self._refuse_live("repeat", "it has no end")
         rounds = self.recipe.rounds
         return Stream(replace(self.recipe, rounds=None if times is None or rounds is None else rounds * times))
 
@@ -316,6 +363,8 @@ class Stream(IterableDataset[Any]):
 
     def _limit(self, skip: int, take: int | None) -> Stream:
         self._refuse_after_packing("take() and skip")
+        if self.recipe.steps:
+            self._refuse_live("take() and skip", "call them before map(), filter() and the like")
         if self.recipe.rounds != 1:
             raise ValueError("take() and skip() must come before repeat(): they are of each round.")
         limit = Limit(len(self.recipe.steps), skip, take)
@@ -339,6 +388,10 @@ class Stream(IterableDataset[Any]):
             return Stream(replace(self.recipe, packed_steps=(*self.recipe.packed_steps, step)))
         self._refuse_after_packing(_NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
+
+    def _refuse_live(self, method: str, why: str) -> None:
+        if isinstance(self.recipe.source, LiveSource):
+            raise ValueError(f"{method}() does not fit a live stream here: {why}.")
 
     def _refuse_after_packing(self, method: str) -> None:
         if self.recipe.packing is not None:
@@ -364,7 +417,16 @@ class Stream(IterableDataset[Any]):
         # Several readers of one window must draw the same random numbers.
         randomness = SampleRandomness(0, repeats=False) if shard.world > 1 else None
         reader = WindowReader(self.recipe, randomness)
-        shares = RankWindows(Loading(self.recipe, 1, False, None, shard), self._counts, self._iteration.epoch)
+        loading = Loading(self.recipe, 1, False, None, shard)
+        live = loading.open_live()
+        shares = RankWindows(loading, self._counts, self._iteration.epoch, live=live)
+        try:
+            yield from self._rows_of(shares, reader)
+        finally:
+            if live is not None:
+                live.close()
+
+    def _rows_of(self, shares: RankWindows, reader: WindowReader) -> Iterator[Any]:
         packing, empty = self.recipe.packing, EmptyWindows(shares.most_empty)
         rest: Chunk = ObjectChunk([])
         for share in shares:
@@ -376,6 +438,8 @@ class Stream(IterableDataset[Any]):
                     else:
                         whole, rest = packing.split(rest, chunk)
                         yield from self._packed(whole)
+            if shares.live is not None:
+                shares.live.given(share.window.number + 1, 0)
             if read.facts.is_last or empty.are_all(read.end):
                 break
         if packing is not None and not packing.drops_rest:

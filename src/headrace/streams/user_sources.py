@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -129,7 +130,7 @@ class IterableSource:
 
     def plan_blocks(self, seed: int | None, epoch: int, counts: RowCounts, ask: Ask, *, must_end: bool) -> Blocks:
         if self._n_rows is None and not must_end:
-            return _OpenBlocks(self.block_rows)
+            return OpenBlocks(self.block_rows)
         return ListedBlocks(self.blocks())
 
     def blocks(self) -> Sequence[Block]:
@@ -151,6 +152,11 @@ class IterableSource:
         if len(rows) > first_row:
             yield ObjectChunk(list(rows[first_row:]))
 
+    @property
+    def origin(self) -> int | None:
+        """A fingerprint of the first row, as whoever reads here has found it; None if that is not known."""
+        return self._cursor.origin
+
     def describe(self) -> dict[str, Any]:
         return {"format": f"an iterable, {type(self._rows).__name__}", "shard": self.shard}
 
@@ -170,6 +176,7 @@ class Cursor:
         self._rows: Iterator[Any] | None = None
         self._dataset: Iterable[Any] = ()
         self._place = 0
+        self.origin: int | None = None
 
     def read(self, start: int, stop: int) -> list[Any]:
         """The rows [start, stop); fewer, if the iterable ends."""
@@ -177,8 +184,11 @@ class Cursor:
             self._dataset = self._source.iterate()
             self._rows, self._place = iter(self._dataset), 0
         try:
-            skipped = sum(1 for _ in islice(self._rows, start - self._place))
+            first = list(islice(self._rows, 1)) if self._place == 0 < start else []
+            skipped = len(first) + sum(1 for _ in islice(self._rows, start - self._place - len(first)))
             rows = list(islice(self._rows, stop - start))
+            if self._place == 0:
+                self.origin = _fingerprint((first or rows)[:1])
         except BaseException:
             self._rows = None  # a generator that raised has ended
             raise
@@ -207,6 +217,19 @@ class Cursor:
     def _streams(self) -> dict[str, Any]:
         streams: dict[str, Any] = {"dataset": self._dataset}
         return streams if self._rows is self._dataset else {**streams, "iterator": self._rows}
+
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+_MOST_LOOKED_AT = 64  # values in a row
+
+
+def _fingerprint(rows: list[Any]) -> int | None:
+    """A number that tells the first row from another one; None if there is none, or it is not of plain values."""
+    values = [value for row in rows for value in (row if isinstance(row, (list, tuple)) else [row])]
+    values += [value for row in rows if isinstance(row, dict) for value in row.values()]
+    values = [value for value in values[:_MOST_LOOKED_AT] if not isinstance(value, dict)]
+    is_plain = values and all(type(value) in _PLAIN for value in values)
+    return zlib.crc32(repr(values).encode()) if is_plain else None
 
 
 class Dispatcher:
@@ -245,7 +268,7 @@ class Dispatcher:
         self._cursor.go_to(state)
 
 
-class _OpenBlocks:
+class OpenBlocks:
     """Blocks of which nobody knows how many there are."""
 
     n_blocks = None
