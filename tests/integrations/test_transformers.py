@@ -42,6 +42,10 @@ def test_every_row_once_over_all_processes(kind, processes):
 @pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("place", ["middle", "last", "second epoch"])
 def test_a_resumed_training_goes_on_where_it_was(kind, processes, place):
+    if kind == "packed" and (place != "middle" or processes == 2):  # two ranks have two batches each
+        for refusal in seen(processes)[f"packed, {place}, refused"]:
+            assert "Trainers cannot tell epochs of a loader without a length apart" in refusal
+        return
     for one, resumed in zip(seen(processes)[f"{kind}, 0"], seen(processes)[f"{kind}, from {place}"], strict=True):
         n = len(one[0]) // 2
         done = {"middle": 2, "last": n, "second epoch": n + 1}[place]

@@ -69,15 +69,20 @@ class PreparedLoader(LoaderWrapper):
         self._to_skip = 0
 
     def __iter__(self) -> Iterator[Any]:
-        if self._to_skip:
-            self.seek(self._to_skip)
-            self._to_skip = 0
+        to_skip, self._to_skip = self._to_skip, 0
+        if to_skip:
+            self.seek(to_skip)
         self.end_of_dataloader = False
         self.gradient_state._add_dataloader(self)
         try:
             for batch, is_last in self._one_ahead(self._place):
-                self.end_of_dataloader = is_last
+                self.end_of_dataloader, to_skip = is_last, 0
                 yield batch
+            if to_skip and not self._has_length:  # a trainer that counts no epochs has counted over the end of one
+                raise RuntimeError(
+                    f"{to_skip} batches were to be skipped, but the epoch has no more of them. Trainers cannot tell "
+                    "epochs of a loader without a length apart: load its state instead, by accelerator.load_state()."
+                )
         finally:
             self.gradient_state._remove_dataloader(self)
 
@@ -88,6 +93,13 @@ class PreparedLoader(LoaderWrapper):
     def dataset(self) -> Any:
         """What is loaded; `save_state` looks at its class."""
         return getattr(self.loader, "dataset", None)
+
+    @property
+    def _has_length(self) -> bool:
+        try:
+            return len(self) >= 0
+        except TypeError:
+            return False
 
     @property
     def total_batch_size(self) -> int:

@@ -73,4 +73,4 @@ def coming_epoch(loader: Any) -> int:
         is_over = state["batches"] >= len(loader) > 0
     except TypeError:  # its length is not known
         is_over = False
-    return int(state["epoch"]) + int(is_over)
+    return int(state["epoch"]) + bool(is_over)

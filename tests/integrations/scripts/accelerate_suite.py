@@ -6,7 +6,7 @@ import torch
 from accelerate import Accelerator
 from accelerate import skip_first_batches as skip_by_reading
 from accelerate.state import GradientState
-from loaders import DEALT, make, rows
+from loaders import DEALT, make, n_batches, rows
 from recording import case
 
 from headrace.integrations.accelerate import prepare, skip_first_batches
@@ -21,7 +21,6 @@ def loop(loader, saves=None):
     layer = accelerator.prepare(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
     seen, gathered, synced = [], [], []
-    n = len(loader)
     for epoch in range(2):
         for number, batch in enumerate(loader):
             with accelerator.accumulate(layer):
@@ -33,8 +32,9 @@ def loop(loader, saves=None):
                 if accelerator.sync_gradients:
                     optimizer.step()
                     optimizer.zero_grad()
-            if saves and epoch == 0 and number in (1, n - 1):
-                accelerator.save_state(f"{saves}-{'middle' if number == 1 else 'last'}")
+            for place, last in (("middle", 2), ("last", n_batches(saves, accelerator.num_processes))):
+                if saves and epoch == 0 and number + 1 == last:
+                    accelerator.save_state(f"{saves}-{place}")
         if saves and epoch == 0:
             accelerator.save_state(f"{saves}-epoch")
     accelerator._models.clear()

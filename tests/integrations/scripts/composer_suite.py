@@ -35,14 +35,13 @@ if importlib.util.find_spec("torchvision") is None:
 import torch  # noqa: E402
 from composer import Callback, ComposerModel, DataSpec, Trainer  # noqa: E402
 from composer.utils import dist  # noqa: E402
-from loaders import DEALT, make, rows  # noqa: E402
+from loaders import DEALT, make, n_batches, rows  # noqa: E402
 from recording import case, page  # noqa: E402
 
 from headrace.integrations.composer import LoaderCheckpoint  # noqa: E402
 from headrace.integrations.wrapping import LoaderWrapper  # noqa: E402
 
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
-BATCHES = {"mix": 16, "packed": 4, "lanes": 4 * int(os.environ.get("WORLD_SIZE", "1"))}  # of an epoch; others have 8
 
 
 class Model(ComposerModel):
@@ -64,9 +63,9 @@ class Saves(Callback):
         self.trainer_of, self.name, self.n = trainer_of, name, n
 
     def batch_checkpoint(self, state, logger):
-        place = {2: "middle", self.n: "last"}.get(int(state.timestamp.batch))
-        if place:
-            self.trainer_of[0].save_checkpoint(f"{self.name}-{place}.pt")
+        for place, batch in (("middle", 2), ("last", self.n)):
+            if int(state.timestamp.batch) == batch:
+                self.trainer_of[0].save_checkpoint(f"{self.name}-{place}.pt")
 
     def epoch_checkpoint(self, state, logger):
         if int(state.timestamp.epoch) == 1:
@@ -88,11 +87,9 @@ def train(kind, workers=0, *, saves=False, resume=None):
     if kind != "torch":
         callbacks.append(LoaderCheckpoint(loader))
     if saves:
-        callbacks.append(
-            Saves(trainer_of, kind, 24 * (2 if kind == "mix" else 1) // (6 if kind == "packed" else 3) // PROCESSES)
-        )
+        callbacks.append(Saves(trainer_of, kind, n_batches(kind, PROCESSES)))
     # Composer counts no epochs of a loader without a length.
-    duration = f"{2 * BATCHES[kind] // PROCESSES}ba" if kind == "packed" else "2ep"
+    duration = f"{2 * n_batches(kind, PROCESSES)}ba" if kind == "packed" else "2ep"
     trainer = Trainer(
         model=model, train_dataloader=DataSpec(loader, num_samples=24), max_duration=duration, callbacks=callbacks,
         optimizers=torch.optim.SGD(model.parameters(), lr=1e-4), device="cpu", progress_bar=False, loggers=[], seed=1,

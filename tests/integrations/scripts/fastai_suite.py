@@ -26,8 +26,7 @@ def fit(kind, workers):
     torch.manual_seed(2)
     train, valid = make(kind, workers, collate_fn=as_pairs), make("torch, in order", collate_fn=as_pairs)
     learner = Learner(DataLoaders(train, valid), model, loss_func=torch.nn.functional.mse_loss, opt_func=SGD, lr=1e-4)
-    with learner.no_bar(), learner.no_logging():
-        learner.fit(2)
+    learner.fit(2)
     return [list(seen), model.weight.item()]
 
 

@@ -13,6 +13,11 @@ N, SIZE = 24, 3
 DEALT = ("shard", "stream", "mix", "packed", "lanes")
 
 
+def n_batches(kind, ranks):
+    """Of an epoch, on each rank."""
+    return 4 if kind == "lanes" else {"mix": 16, "packed": 4}.get(kind, 8) // ranks
+
+
 def read_block(block):
     return range(*block)
 
