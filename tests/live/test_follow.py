@@ -6,12 +6,14 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import DataLoader, read_csv, read_jsonl, read_parquet, read_sql, read_text
+from tests.sources.postgres import running_server
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
 
@@ -199,3 +201,44 @@ def test_follow_of_a_table_needs_one_of_its_columns(tmp_path: Path) -> None:
         read_sql(path, "SELECT * FROM clicks", follow="no")
     with pytest.raises(ValueError, match="takes the place"):
         read_sql(path, "SELECT * FROM clicks", "id", follow="id")
+
+
+@pytest.fixture(scope="module")
+def dsn() -> Iterator[str]:
+    pytest.importorskip("psycopg")
+    pytest.importorskip("adbc_driver_postgresql")
+    with running_server() as dsn:
+        list(read_sql(dsn, "SELECT 1"))  # what the driver opens once, and keeps
+        yield dsn
+
+
+@pytest.mark.parametrize("driver", ["adbc", "psycopg"])
+def test_rows_of_a_postgresql_table_by_their_times(dsn: str, driver: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(dsn, autocommit=True) as database:
+        database.execute("DROP TABLE IF EXISTS clicks")
+        database.execute("CREATE TABLE clicks (at timestamptz, n int)")
+
+        def insert(first: int, stop: int) -> None:
+            for n in range(first, stop):
+                database.execute(
+                    "INSERT INTO clicks VALUES ('2026-01-01'::timestamptz + %s * '1 us'::interval, %s)", (n, n)
+                )
+
+        insert(0, 6)
+        stream = read_sql(dsn, "SELECT at, n FROM clicks WHERE n <> $1", follow="at", parameters=[3], driver=driver)
+        stream = stream.map(itemgetter("n"))
+        with DataLoader(stream, batch_size=2) as loader:
+            batches = iter(loader)
+            seen = next(batches).tolist()
+            state = loader.state_dict()
+            del batches
+        insert(6, 8)
+        with DataLoader(stream, batch_size=2) as again:
+            again.load_state_dict(state)
+            batches = iter(again)
+            seen += next(batches).tolist()
+            insert(8, 11)
+            seen += next(batches).tolist() + next(batches).tolist()
+            del batches
+    assert seen == [0, 1, 2, 4, 5, 6, 7, 8]

@@ -30,17 +30,13 @@ def url_of(server: Server) -> str:
     return f"nats://127.0.0.1:{server.port}"
 
 
-async def _publish(url: str, first: int, stop: int, stream: str | None) -> None:
+async def _publish(url: str, first: int, stop: int, stream: str) -> None:
     client = await nats.connect(url)
     jetstream = client.jetstream()
-    if stream is not None:
-        await jetstream.add_stream(name=stream, subjects=[f"{stream}.*"])
-    name = stream or "ROWS"
+    await jetstream.add_stream(name=stream, subjects=[f"{stream}.*"])
     for n in range(first, stop):
-        # The server knows a message by its id: one that is published twice is kept once.
-        await jetstream.publish(
-            f"{name}.{'odd' if n % 2 else 'even'}", str(n).encode(), headers={"Nats-Msg-Id": f"{n}"}
-        )
+        headers = {"Nats-Msg-Id": f"{n}"}  # one that is published twice is kept once
+        await jetstream.publish(f"{stream}.{'odd' if n % 2 else 'even'}", str(n).encode(), headers=headers)
     await client.close()
 
 
