@@ -70,7 +70,7 @@ class _Listing(NamedTuple):
 class TokenSource:
     """Rows of tokens: of one length, or whole documents.
 
-    Rows do not go on from one file to the next; what is left over at the end of a file is no row. Local files are
+    Rows never span two files; what is left at the end of a file and does not fill a row is dropped. Local files are
     mapped into memory, and files in stores are read by ranges.
 
     Raises:

@@ -402,8 +402,8 @@ def read_tokens(
 
     Files are raw numbers in a `.bin` file, as nanoGPT writes them; shards of llm.c; `.npy` files of one dimension; or
     Megatron's `.bin` files with an `.idx` file beside them, given by either name or by what the names have in common.
-    Local files are mapped into memory, those in stores are read by ranges. Rows do not go on from one file to the
-    next, and what is left over at the end of a file is no row. `TokenDataset` has the same rows by number.
+    Local files are mapped into memory, those in stores are read by ranges. Rows never span two files, and what is left
+    at the end of a file and does not fill a row is dropped. `TokenDataset` has the same rows by number.
 
     Args:
         length: tokens in a row; None makes a row of each document of Megatron's files, for `pack`.

@@ -15,7 +15,7 @@ from headrace.sources.source import Chunk
 
 TOKENS = "tokens"
 SEGMENTS, POSITIONS = "segments", "positions"
-_BEGINS = "begins"  # a column that no field of a user's can have, for these have a tuple's name
+_BEGINS = "begins"  # cannot clash with a user's field: those are keyed by (_FIELD, name)
 _FIELD = "field"
 
 
