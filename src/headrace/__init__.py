@@ -53,6 +53,7 @@ from headrace.data.dataset import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
     from headrace.batch.sequences import Packed, Padded, pack_collate, pad_collate, unpack_sequences
     from headrace.data.dataset import TensorDataset
     from headrace.data.shared_list import SharedList
@@ -142,6 +143,11 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # slow to import, and few ask
+
+        globals()[name] = found = version(__name__)
+        return found
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
@@ -149,7 +155,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, "__version__", *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+import headrace as package
 from headrace.cli.doctor import doctor
 from headrace.cli.inspect import inspect
 from headrace.cli.output import out
@@ -22,12 +22,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        out.print(f"headrace {version('headrace')}", highlight=False)
+        out.print(f"headrace {package.__version__}", highlight=False)
         raise typer.Exit
 
 
