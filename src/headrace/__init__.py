@@ -39,6 +39,7 @@ from headrace.base.errors import (
     WorkerTimeoutError,
 )
 from headrace.base.messages import BadSample
+from headrace.base.provenance import Provenance, SampleOrigin
 from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
@@ -188,12 +189,14 @@ __all__ = [
     "MultiStreamDataset",
     "Packed",
     "Padded",
+    "Provenance",
     "RandomSampler",
     "RayEngine",
     "RayPool",
     "RecordError",
     "RemoteTraceback",
     "RetriesExhaustedError",
+    "SampleOrigin",
     "Sampler",
     "SequentialSampler",
     "SharedList",

@@ -202,6 +202,7 @@ class LoaderIterator:
 
     def discard(self, n: int) -> None:
         """Pass over the next n batches."""
+        skips, self._plan.skips = self._plan.skips, ()  # which are to be counted, too
         for _ in range(n):
             try:
                 next(self._batches)
@@ -209,6 +210,11 @@ class LoaderIterator:
                 self._end(None)
                 return
             self._delivered += 1
+        self._plan.skips = skips
+
+    def ask_for_each(self) -> None:
+        """Take no batch any more that lies ready, without asking for it."""
+        self._run = iter(())
 
     @property
     def plan(self) -> Any:
