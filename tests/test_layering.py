@@ -96,6 +96,7 @@ MAY_IMPORT = {
     },
     "integrations": {"base", "loader_base"},
     "inspecting": {"base", "sources", "streams"},
+    "__main__": {"cli"},
     "__init__": {
         "base",
         "batch",
@@ -119,6 +120,7 @@ HOMES = {
     "fsspec": ["sources/*.py"],
     "jax": ["frameworks/jax_arrays.py"],
     "matplotlib": ["insight/plot.py", "cli/output.py"],
+    "opentelemetry": ["insight/opentelemetry_metrics.py"],
     "psycopg": ["sources/databases.py"],
     "pyarrow": ["sources/arrow*.py"],
     "ray": ["engines/ray_*.py"],

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from headrace.engines.ray_options import RayEngine, RayPool
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
+    from headrace.insight.prometheus import MetricsServer, serve_metrics
+    from headrace.insight.rank_report import RankReport
     from headrace.inspecting import Inspection, inspect
     from headrace.loader import DataLoader
     from headrace.multistream.dataset import MultiStreamDataset
@@ -126,6 +128,9 @@ _LATE = {
     "WeightedRandomSampler": "order.samplers",
     "class_weights": "order.weights",
     "inspect": "inspecting",
+    "MetricsServer": "insight.prometheus",
+    "RankReport": "insight.rank_report",
+    "serve_metrics": "insight.prometheus",
     "mix": "streams.readers",
     "pack_collate": "batch.sequences",
     "pad_collate": "batch.sequences",
@@ -184,6 +189,7 @@ __all__ = [
     "Inspection",
     "InternalError",
     "IterableDataset",
+    "MetricsServer",
     "MissingExtraError",
     "MultiStreamDataLoader",
     "MultiStreamDataset",
@@ -191,6 +197,7 @@ __all__ = [
     "Padded",
     "Provenance",
     "RandomSampler",
+    "RankReport",
     "RayEngine",
     "RayPool",
     "RecordError",
@@ -235,6 +242,7 @@ __all__ = [
     "register_collate",
     "rng",
     "sample_lengths",
+    "serve_metrics",
     "tune",
     "unpack_sequences",
 ]

@@ -13,6 +13,7 @@ from headrace.deliver.iterator import LoaderIterator, OpenIterators
 from headrace.deliver.quarantine import Quarantine
 from headrace.epochs import Epochs, Orders
 from headrace.insight.loader_reports import LoaderReports
+from headrace.order.shard import find_rank
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,6 +39,10 @@ class Loader(LoaderReports):
         iterator = self._epochs.open(self._config())
         self._iterators.add(iterator)
         return iterator
+
+    def _rank(self) -> tuple[int, int]:
+        own = self._epochs.schedule.rank
+        return own if own[1] > 1 else find_rank()
 
     @property
     def errors(self) -> list[BadSample]:

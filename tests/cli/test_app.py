@@ -16,7 +16,7 @@ import headrace
 import headrace.cli
 from headrace.cli.app import app
 
-COMMANDS = ["run", "tune", "doctor", "inspect", "bench", "demo"]
+COMMANDS = ["run", "tune", "top", "doctor", "inspect", "bench", "demo"]
 
 
 def test_help_names_every_command():

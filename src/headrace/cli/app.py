@@ -11,6 +11,7 @@ from headrace.cli.doctor import doctor
 from headrace.cli.inspect import inspect
 from headrace.cli.output import out
 from headrace.cli.run import run
+from headrace.cli.top import top
 from headrace.cli.torch_bench import bench
 from headrace.cli.torch_demo import demo
 from headrace.cli.tune import tune
@@ -43,6 +44,7 @@ def headrace(
 
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.command()(tune)
+app.command()(top)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(bench)

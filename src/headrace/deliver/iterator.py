@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NoReturn, Protocol
 
 from headrace.base.errors import warn_user
+from headrace.base.optional import loaded
 from headrace.deliver.skipped import SkippedSamples
 
 
@@ -113,6 +114,7 @@ class LoaderIterator:
         self._run: Iterator[Any] = iter(())  # batches that lie ready, up to the next turn that is timed
         self._skipped: SkippedSamples | None = None
         self._finish: Callable[[Any], Any] | None = None
+        self._profiler: Any = _profiler_of_torch()
         self._stays = False
         self._delivered = 0
         self._begin: Callable[[LoaderIterator], None] | None = None
@@ -169,6 +171,7 @@ class LoaderIterator:
         self._skipped = skipped
         self._stays = stays
         self._finish = finish
+        self._profiler = _profiler_of_torch()
         self.on_empty = None
         self._delivered = 0
         self.timer = None
@@ -239,6 +242,12 @@ class LoaderIterator:
         except BaseException as error:
             self._batches.break_off(error)
             raise
+        if self._profiler is not None and self._profiler.is_recording():
+            with self._profiler.record():
+                return self._next()
+        return self._next()
+
+    def _next(self) -> Any:
         if _waiting.iterators or self._is_new:
             self.begin_now()
             if self._is_new:
@@ -266,7 +275,7 @@ class LoaderIterator:
                 timer.give(self._batches.latest, batch)
         if self.promise is not None and self._delivered > self.promise.samples:
             self._warn_of_length(self.promise)
-        if not is_timed and self._finish is None:
+        if not is_timed and self._finish is None and (self._profiler is None or not self._profiler.is_recording()):
             ready = self._batches.ready
             if ready is not None:
                 self._run = ready if timer is None else islice(ready, _untimed(timer.batches, timer.mask))
@@ -276,11 +285,11 @@ class LoaderIterator:
         """The first batch. A state that was taken after the last batch of an epoch leads to the next epoch."""
         on_empty, self.on_empty = self.on_empty, None
         try:
-            return next(self)
+            return self._next()
         except StopIteration:
             if on_empty is None or self._delivered or not on_empty(self):
                 raise
-        return next(self)
+        return self._next()
 
     def _end(self, timer: Timer | None) -> None:
         if self.plan is None:
@@ -319,6 +328,15 @@ class LoaderIterator:
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle the loader.")
+
+
+def _profiler_of_torch() -> Any:
+    """What tells whether torch's profiler records, and marks ranges for it; None if torch is not in use."""
+    if loaded("torch.autograd") is None:
+        return None
+    from headrace.frameworks import torch_profiler
+
+    return torch_profiler
 
 
 def _untimed(number: int, mask: int) -> int:

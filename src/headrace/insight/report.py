@@ -64,6 +64,9 @@ def stats_of(
         "ready_ahead": figures.ahead,
         "timed_batches": totals.turns + totals.starts,
         "slowest_samples": [_described(sample) for sample in slow_samples(recorder, epoch)],
+        "rank": setup.rank,
+        "world": setup.world,
+        "node": setup.node,
         "engine": setup.engine,
         "num_workers": setup.workers,
         "restarts": recorder.restarts,
@@ -145,11 +148,11 @@ class Report:
         return str(self.stats["bottleneck"])
 
     def __str__(self) -> str:
-        parts = [self.verdict, _summary(self.stats), _table(_stage_rows(self.stats))]
+        parts = [self.verdict, _summary(self.stats), text_table(_stage_rows(self.stats))]
         if self.stats["num_workers"]:
-            parts.append(_table(_worker_rows(self.stats)))
+            parts.append(text_table(_worker_rows(self.stats)))
         if self.stats["slowest_samples"]:
-            parts.append(_table(_sample_rows(self.stats)))
+            parts.append(text_table(_sample_rows(self.stats)))
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
@@ -213,7 +216,7 @@ def _sample_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
         yield (shown, as_time(sample["seconds"]), *worker, str(sample["batch"]))
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
+def text_table(rows: Iterable[Sequence[str]]) -> str:
     cells = list(rows)
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
