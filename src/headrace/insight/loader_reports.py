@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.insight.figures import LoaderKind, Setup
     from headrace.insight.rank_report import RankReport
     from headrace.insight.report import ProgressLine, Report
+    from headrace.insight.timeline import Timeline
 
 
 class LoaderReports:
@@ -117,21 +118,28 @@ class LoaderReports:
         found |= {"restarts": recorder.restarts, "left_out": len(getattr(self, "errors", ()))}
         return {prefix + name: value for name, value in found.items()}
 
-    def timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that shows the last few thousand batches: what each worker did when, and when the loop waited.
+    def timeline(self, path: str | os.PathLike[str] | None = None) -> Timeline:
+        """A page that shows the last few thousand batches: what each worker did when, and when the loop waited.
 
-        The page needs no network and nothing installed: open it in a browser, zoom with the wheel, drag.
+        The page needs no network and nothing installed: open it in a browser, zoom with the wheel, drag. In a notebook,
+        it is shown below the cell.
+
+        Args:
+            path: the file to write it to, if any.
 
         Raises:
             OSError: the file cannot be written.
             ValueError: it is named like a picture; `headrace.plot_timings` draws one.
         """
-        from headrace.insight.timeline import timeline_page
+        from headrace.insight.timeline import Timeline, timeline_page
 
-        if Path(path).suffix.lower() in (".png", ".svg", ".pdf", ".jpg", ".jpeg"):
+        if path is not None and Path(path).suffix.lower() in (".png", ".svg", ".pdf", ".jpg", ".jpeg"):
             raise ValueError(f"timeline() writes a page: name it .html, not {path}. plot_timings() draws pictures.")
 
-        Path(path).write_text(timeline_page(self._recorder, self._setup()), encoding="utf-8")
+        timeline = Timeline(timeline_page(self._recorder, self._setup()))
+        if path is not None:
+            timeline.save(path)
+        return timeline
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write the same as a trace, for https://ui.perfetto.dev and `chrome://tracing`.
@@ -161,6 +169,14 @@ class LoaderReports:
         from headrace.insight.report import ProgressLine
 
         return ProgressLine(self, file)  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        from headrace.base.html import code, paragraph
+
+        shown = code(repr(self))
+        if not self._recorder.runs:
+            return shown
+        return shown + paragraph(str(self.stats()["verdict"]))
 
     @property
     def _kind(self) -> LoaderKind:

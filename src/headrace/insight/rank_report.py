@@ -117,7 +117,7 @@ class RankReport:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from headrace.insight.html import paragraph, table
+        from headrace.base.html import paragraph, table
 
         return paragraph(self.verdict) + (table(self._rows()) if self.stats else "")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.base.errors import check_count, warn_user
+from headrace.base.html import code
 from headrace.base.optional import loaded
 from headrace.base.randomness import SampleRandomness
 from headrace.base.world import get_worker_info
@@ -20,6 +21,7 @@ from headrace.streams.explain import explain
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
+from headrace.streams.shown import NAMES, shown_recipe
 from headrace.streams.steps import Filter, FlatMap, Map, MapBatches, Step
 from headrace.streams.tokens import Packing
 from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
@@ -271,7 +273,7 @@ class Stream(IterableDataset[Any]):
         self._iteration.epoch = epoch
 
     def _then(self, step: Step) -> Stream:
-        self._refuse_after_packing(_NAMES[type(step)])
+        self._refuse_after_packing(NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
     def _refuse_after_packing(self, method: str) -> None:
@@ -359,17 +361,10 @@ class Stream(IterableDataset[Any]):
         return n_rows // length if recipe.packing.drops_rest else -(-n_rows // length)
 
     def __repr__(self) -> str:
-        recipe = self.recipe
-        steps = "".join(f".{_NAMES[type(step)]}(...)" for step in recipe.steps)
-        shuffled = "" if recipe.shuffle is None else f".shuffle({_shown(recipe.shuffle)})"
-        return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
+        return shown_recipe(self.recipe)
 
-
-_NAMES: dict[type, str] = {Map: "map", Filter: "filter", FlatMap: "flat_map", MapBatches: "map_batches"}
-
-
-def _shown(shuffle: Shuffle) -> str:
-    return str(shuffle.rows or "") if shuffle.blocks is None else f"blocks={shuffle.blocks}"
+    def _repr_html_(self) -> str:
+        return code(repr(self).replace(").", ")\n  ."))
 
 
 def _checked(fn: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from headrace.base.errors import WorkerError
+from headrace.base.html import code, paragraph, table
 from headrace.data.dataset import is_iterable_dataset
 from headrace.frameworks.framework import framework_of, resolve_output
 from headrace.loader import DataLoader
@@ -179,6 +180,11 @@ class Tuning:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
         return "\n".join([describe_stages(self.stages), *(line.rstrip() for line in lines), *self.remarks, self.line])
+
+    def _repr_html_(self) -> str:
+        rows, best = [COLUMNS, *self.rows()], self.trials.index(self.best)
+        remarks = "".join(map(paragraph, self.remarks))
+        return paragraph(describe_stages(self.stages)) + table(rows, marked=best) + remarks + code(self.line)
 
 
 COLUMNS = ("workers", "first batch", "samples/s", "batches/s", "model waits per step")
