@@ -74,6 +74,7 @@ def timeline_data(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     return {
         "title": f"{stats['engine']}, {as_workers(setup.workers)}" if setup.workers else "no workers",
         "verdict": stats["verdict"],
+        "workers": setup.workers,
         "facts": _facts(stats),
         "rows": [*rows, "training loop"],
         "stages": list(stats["stages"]),
