@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.arguments import checked_count
 from headrace.base.messages import BadSample
+from headrace.base.typevars import Batch_co
 from headrace.config import LoaderConfig, Reports
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
 from headrace.deliver.quarantine import Quarantine
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.insight.audit import Audit
 
 
-class Loader(LoaderReports):
+class Loader(LoaderReports, Generic[Batch_co]):
     """Gives the batches of a schedule, epoch by epoch."""
 
     def _start(self, orders: Orders, quarantine: Any) -> None:
@@ -35,7 +36,7 @@ class Loader(LoaderReports):
     def _config(self) -> LoaderConfig:
         """What the loader is asked for now."""
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch_co]:
         iterator = self._epochs.open(self._config())
         self._iterators.add(iterator)
         return iterator

@@ -7,10 +7,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol
 
 from headrace.base.errors import warn_user
 from headrace.base.optional import loaded
+from headrace.base.typevars import Batch_co
 from headrace.deliver.skipped import SkippedSamples
 
 
@@ -93,7 +94,7 @@ class _NoBatches:
         """Nothing was started."""
 
 
-class LoaderIterator:
+class LoaderIterator(Generic[Batch_co]):
     """The batches of one epoch, or with persistent workers of one after the other.
 
     Guarantees: until its first batch is asked for, nothing is drawn or started for an epoch, and none is counted.
@@ -224,10 +225,10 @@ class LoaderIterator:
         """Of the epoch."""
         return self._plan
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch_co]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch_co:
         """The next batch.
 
         Raises:
@@ -238,14 +239,14 @@ class LoaderIterator:
         try:
             for batch in self._run:
                 self._plan.taken += 1
-                return batch
+                return batch  # type: ignore[no-any-return]
         except BaseException as error:
             self._batches.break_off(error)
             raise
         if self._profiler is not None and self._profiler.is_recording():
             with self._profiler.record():
-                return self._next()
-        return self._next()
+                return self._next()  # type: ignore[no-any-return]
+        return self._next()  # type: ignore[no-any-return]
 
     def _next(self) -> Any:
         if _waiting.iterators or self._is_new:

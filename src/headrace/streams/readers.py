@@ -29,7 +29,7 @@ def read_text(
     whole_files: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
-) -> Stream:
+) -> Stream[str]:
     """A stream of the lines of text files, without their newlines; or of their words, or of whole files.
 
     Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`).
@@ -57,7 +57,7 @@ def read_text(
     return Stream(Recipe(source(_checked_paths(paths), merged)))
 
 
-def read_jsonl(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TextArguments]) -> Stream:
+def read_jsonl(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TextArguments]) -> Stream[Any]:
     """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
     from headrace.sources.options import TextArguments, merge_options
     from headrace.sources.text import JsonLinesSource
@@ -79,7 +79,7 @@ def read_csv(
     rows: Rows = "dicts",
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of CSV files, as dicts, or in batches of columns.
 
     Args:
@@ -112,7 +112,7 @@ def read_parquet(
     filters: Any = None,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of Parquet files (extra `arrow`).
 
     Args:
@@ -138,7 +138,7 @@ def read_arrow(
     rows: Rows = "dicts",
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of Arrow and Feather files (extra `arrow`).
 
     Args:
@@ -161,7 +161,7 @@ def read_tar(
     split: bool | None = None,
     files: FileOptions | None = None,
     **options: Unpack[ArchiveArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the samples of tar archives, named as WebDataset names them: a dict per key, by extension.
 
     Args:
@@ -190,7 +190,7 @@ def read_sql(
     block_rows: int = 32_768,
     driver: str | None = None,
     retries: Retries | None = None,
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
     Args:

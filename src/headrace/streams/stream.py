@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.base.errors import check_count, warn_user
 from headrace.base.html import code
 from headrace.base.optional import loaded
 from headrace.base.randomness import SampleRandomness
+from headrace.base.typevars import Row
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
 from headrace.order.shard import Shard, resolve_shard
@@ -29,6 +30,8 @@ from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
 
+U = TypeVar("U")
+
 _FEWEST_ROWS = 64  # in a window: who asks for fewer means blocks, as windows once were
 
 
@@ -43,7 +46,7 @@ class _Iteration:
 _READ_S = 0.01  # before rows are given
 
 
-class Stream(IterableDataset[Any]):
+class Stream(IterableDataset[Row]):
     """Records of files or of a query, read piece by piece, in the workers; made by `read_text`, `read_csv` and others.
 
     Guarantees: in headrace's DataLoader, batches are a function of the data, the arguments, the seed and the epoch: the
@@ -60,8 +63,8 @@ class Stream(IterableDataset[Any]):
 
     @classmethod
     def from_blocks(
-        cls, blocks: Iterable[Any], read: Callable[[Any], Iterable[Any]], *, counts: Iterable[int] | None = None
-    ) -> Stream:
+        cls, blocks: Iterable[Any], read: Callable[[Any], Iterable[U]], *, counts: Iterable[int] | None = None
+    ) -> Stream[U]:
         """A stream from a source of your own.
 
         Args:
@@ -78,16 +81,16 @@ class Stream(IterableDataset[Any]):
             >>> list(stream.map(lambda n: n * n))
             [0, 1, 4, 100, 121, 144]
         """
-        return cls(Recipe(OwnSource(blocks, _checked(read), counts)))
+        return cls(Recipe(OwnSource(blocks, _checked(read), counts)))  # type: ignore[return-value]
 
     @classmethod
     def from_iterable(
         cls,
-        rows: Iterable[Any] | Callable[[], Iterable[Any]],
+        rows: Iterable[U] | Callable[[], Iterable[U]],
         *,
         shard: Sharing = "stride",
         block_rows: int = 1024,
-    ) -> Stream:
+    ) -> Stream[U]:
         """A stream of the rows of any iterable, such as an `IterableDataset`: each row once over all workers and ranks.
 
         An iterable can only be read from its beginning. So every worker goes through all of it, and leaves out the rows
@@ -121,7 +124,7 @@ class Stream(IterableDataset[Any]):
         if shard not in ("stride", "dispatch"):
             raise ValueError(f"shard must be 'stride' or 'dispatch', got {shard!r}.")
         check_count("block_rows", block_rows, 1)
-        return cls(Recipe(IterableSource(rows, shard, block_rows)))
+        return cls(Recipe(IterableSource(rows, shard, block_rows)))  # type: ignore[return-value]
 
     def explain(self, *, workers: int = 0, world: int = 1) -> str:
         """Says in words what is read, in which pieces, how well it is mixed, and who reads what.
@@ -135,19 +138,19 @@ class Stream(IterableDataset[Any]):
         """
         return explain(self.recipe, self._counts, workers=workers, world=world)
 
-    def map(self, fn: Callable[[Any], Any]) -> Stream:
+    def map(self, fn: Callable[[Row], U]) -> Stream[U]:
         """What `fn` makes of each row."""
         return self._then(Map(_checked(fn)))
 
-    def filter(self, fn: Callable[[Any], Any]) -> Stream:
+    def filter(self, fn: Callable[[Row], Any]) -> Stream[Row]:
         """The rows for which `fn` is true."""
         return self._then(Filter(_checked(fn)))
 
-    def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Stream:
+    def flat_map(self, fn: Callable[[Row], Iterable[U]]) -> Stream[U]:
         """All that `fn` yields for each row."""
         return self._then(FlatMap(_checked(fn)))
 
-    def map_batches(self, fn: Callable[[dict[str, Any]], dict[str, Any]], size: int = 1024) -> Stream:
+    def map_batches(self, fn: Callable[[dict[str, Any]], dict[str, Any]], size: int = 1024) -> Stream[Any]:
         """What `fn` makes of columns: a dict of arrays and lists, of `size` rows or fewer; it may give more or fewer.
 
         Raises:
@@ -156,7 +159,7 @@ class Stream(IterableDataset[Any]):
         check_count("size", size, 1)
         return self._then(MapBatches(_checked(fn), size))
 
-    def pack(self, length: int, *, drop_rest: bool = False) -> Stream:
+    def pack(self, length: int, *, drop_rest: bool = False) -> Stream[Any]:
         """Rows of `length` tokens, from rows that are sequences of tokens, one after the other.
 
         It comes last. Rows go on over the borders of blocks and windows, as one reader would cut them; only the very
@@ -183,7 +186,7 @@ class Stream(IterableDataset[Any]):
         blocks: int | None = None,
         seed: int = 0,
         memory: int | str = "2 GB",
-    ) -> Stream:
+    ) -> Stream[Row]:
         """The rows in random order, another one in every epoch.
 
         The blocks of the data are taken in random order, and some of them, read at a time, have their rows shuffled
@@ -220,7 +223,7 @@ class Stream(IterableDataset[Any]):
             )
         return Stream(replace(self.recipe, shuffle=Shuffle(blocks, seed, window, size_in_bytes(memory, "memory"))))
 
-    def repeat(self, times: int | None = None) -> Stream:
+    def repeat(self, times: int | None = None) -> Stream[Row]:
         """The data so many times, as one epoch; each time in another order, if shuffled; a mix comes as it is.
 
         Args:
@@ -234,7 +237,7 @@ class Stream(IterableDataset[Any]):
         rounds = self.recipe.rounds
         return Stream(replace(self.recipe, rounds=None if times is None or rounds is None else rounds * times))
 
-    def take(self, n: int) -> Stream:
+    def take(self, n: int) -> Stream[Row]:
         """The first `n` rows, over all ranks.
 
         Raises:
@@ -243,7 +246,7 @@ class Stream(IterableDataset[Any]):
         check_count("The number of rows", n, 0)
         return self._limit(0, n)
 
-    def skip(self, n: int) -> Stream:
+    def skip(self, n: int) -> Stream[Row]:
         """All rows but the first `n`, over all ranks.
 
         Raises:
@@ -252,14 +255,14 @@ class Stream(IterableDataset[Any]):
         check_count("The number of rows", n, 0)
         return self._limit(n, None)
 
-    def _limit(self, skip: int, take: int | None) -> Stream:
+    def _limit(self, skip: int, take: int | None) -> Stream[Row]:
         self._refuse_after_packing("take() and skip")
         if self.recipe.rounds != 1:
             raise ValueError("take() and skip() must come before repeat(): they are of each round.")
         limit = Limit(len(self.recipe.steps), skip, take)
         return Stream(replace(self.recipe, limits=(*self.recipe.limits, limit)))
 
-    def as_columns(self) -> Stream:
+    def as_columns(self) -> Stream[Any]:
         """The same rows, whose batches are dicts of columns: slices of arrays, not collated row by row."""
         return Stream(replace(self.recipe, as_columns=True))
 
@@ -272,7 +275,7 @@ class Stream(IterableDataset[Any]):
         check_count("epoch", epoch, 0)
         self._iteration.epoch = epoch
 
-    def _then(self, step: Step) -> Stream:
+    def _then(self, step: Step) -> Stream[Any]:
         self._refuse_after_packing(NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
@@ -280,7 +283,7 @@ class Stream(IterableDataset[Any]):
         if self.recipe.packing is not None:
             raise ValueError(f"{method}() must come before pack(), which comes last; or do it in the collate_fn.")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
         found = resolve_shard("auto", "allow") or Shard()
         if found.world > 1:
