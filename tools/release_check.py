@@ -96,9 +96,7 @@ def main() -> int:
             python = install(package, folder / package.suffix.strip("."))
             version = run(python, "import headrace; print(headrace.__version__)").strip()
             printed = run(python, first_example())
-            print(
-                f"{package.name} installed into an empty environment: headrace {version}; the README's first example:"
-            )
+            print(f"{package.name}, in an empty environment: headrace {version}; the README's first example:")
             print("".join(f"  {line}\n" for line in printed.splitlines()), end="")
     questions = open_questions(version)
     for text in [*wrong, *questions]:
