@@ -71,15 +71,16 @@ dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank
 
 class Data:
     def __len__(self):
-        return 80
+        return 24
     def __getitem__(self, index):
-        time.sleep(0.01 * rank)
+        time.sleep(0.2 * rank)
         return index
 
-with DataLoader(Data(), batch_size=4, shard="auto", num_workers=2, engine="threads", seed=1) as loader:
-    for batch in loader:
-        dist.barrier()
-    found = loader.report(ranks=True)
+with DataLoader(Data(), batch_size=2, shard="auto", num_workers=2, engine="threads", seed=1) as loader:
+    for epoch in range(2):
+        for batch in loader:
+            dist.barrier()
+    found = loader.report(epoch=1, ranks=True)  # the first one has all that is imported
 print(found.slow_rank, len(found.stats), [one["rank"] for one in found.stats])
 dist.destroy_process_group()
 """
