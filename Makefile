@@ -16,7 +16,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-ray test-bare test-integrations test-pythons hunt lint types format bench chaos docs clean
+.PHONY: help demo test pytest test-ray test-bare test-integrations test-pythons hunt lint types format bench chaos docs release-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ chaos: $(VENV)/.installed-dev ## Disturb, stop, resume and mislead random loader
 
 docs: $(VENV)/.installed-dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+release-check: $(VENV)/.installed-dev ## Build the packages, install them into empty environments, list what a release still needs
+	$(VENV)/bin/python tools/release_check.py $(ARGS)
 
 clean: ## Remove environments, caches and build output
 	rm -rf .venv* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site

@@ -97,6 +97,7 @@ MAY_IMPORT = {
     },
     "integrations": {"base", "insight", "loader_base"},
     "inspecting": {"base", "sources", "streams"},
+    "__main__": {"cli"},
     "__init__": {
         "base",
         "batch",
@@ -125,6 +126,7 @@ HOMES = {
     "jax": ["frameworks/jax_arrays.py", "integrations/jax.py"],
     "matplotlib": ["insight/plot.py", "cli/output.py"],
     "nats": ["sources/live_nats.py"],
+    "opentelemetry": ["insight/opentelemetry_metrics.py"],
     "psycopg": ["sources/databases.py"],
     "pyarrow": ["sources/arrow*.py"],
     "ray": ["engines/ray_*.py", "integrations/ray_train.py"],

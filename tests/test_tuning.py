@@ -263,6 +263,22 @@ def test_everybody_is_tried_and_the_line_is_that_of_the_best(two_cores):
     assert len(list(loader)) == 10
 
 
+class Slow(Numbers):
+    """Each sample takes a millisecond or longer, whoever loads it."""
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return np.int64(index)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0])  # less than workers take to start, and enough
+def test_no_rate_is_beyond_workers_by_sample_time(two_cores, seconds):
+    found = headrace.tune(Slow(1000), batch_size=8, seconds=seconds)
+    assert found.stages.fetch_s >= 0.001
+    for trial in found.trials:
+        assert trial.samples_per_s <= max(trial.candidate.workers, 1) / found.stages.fetch_s
+
+
 def test_a_loader_brings_its_batch_size_and_collate_function(two_cores):
     found = tune.tune(DataLoader(Numbers(), batch_size=5, collate_fn=len), seconds=0.2)
     assert found.batch_size == 5

@@ -11,7 +11,8 @@ pytest.importorskip("mypy")
 
 SCRIPT = """
 from collections.abc import Iterator
-from headrace import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler, class_weights
+from headrace import ConcatDataset, DataLoader, Dataset, IterableDataset, Stream, StreamBatch, Subset
+from headrace import WeightedRandomSampler, class_weights, read_csv, read_text
 
 class Numbers(Dataset[int]):
     def __getitem__(self, index: int) -> int:
@@ -27,6 +28,22 @@ reveal_type(inferred)
 reveal_type(DataLoader(Letters()))
 reveal_type(DataLoader([1.5]))
 WeightedRandomSampler(class_weights([0, 1]), 2)
+
+def joined(samples: list[int]) -> dict[str, str]:
+    return {"text": str(samples)}
+
+for batch in DataLoader(Numbers(), collate_fn=joined):
+    reveal_type(batch)
+typed: DataLoader[int, dict[str, str]] = DataLoader(Numbers(), collate_fn=joined)
+pairs: DataLoader[int, tuple[int, str]] = DataLoader(Numbers())
+for x, y in pairs:
+    reveal_type(y)
+for words in read_text("a.txt").map(str.split).filter(bool):
+    reveal_type(words)
+reveal_type(read_csv("a.csv").map(len))
+reveal_type(Stream.from_iterable([1, 2]).flat_map(lambda n: [str(n)]))
+reveal_type(StreamBatch(1).targets)
+any_stream: Stream = read_text("a.txt")
 DataLoader(Numbers(), output="nunpy")
 """
 
@@ -38,9 +55,15 @@ def test_samples_types_are_inferred_and_a_misspelt_output_is_found(tmp_path):
     command = [sys.executable, "-m", "mypy", "--config-file", config, f"--cache-dir={tmp_path / 'cache'}", script]
     lines = subprocess.run(command, capture_output=True, text=True, timeout=100).stdout.splitlines()
     assert [line.partition("Revealed type is ")[2] for line in lines if "Revealed" in line] == [
-        '"headrace.loader.DataLoader[int]"',
-        '"headrace.loader.DataLoader[str]"',
-        '"headrace.loader.DataLoader[float]"',
+        '"headrace.loader.DataLoader[int, Any]"',
+        '"headrace.loader.DataLoader[str, Any]"',
+        '"headrace.loader.DataLoader[float, Any]"',
+        '"dict[str, str]"',
+        '"str"',
+        '"list[str]"',
+        '"headrace.streams.stream.Stream[int]"',
+        '"headrace.streams.stream.Stream[str]"',
+        '"Any"',
     ]
     errors = [line for line in lines if ": error:" in line]
     assert len(errors) == 1

@@ -40,6 +40,7 @@ from headrace.base.errors import (
     WorkerTimeoutError,
 )
 from headrace.base.messages import BadSample
+from headrace.base.provenance import Provenance, SampleOrigin
 from headrace.base.randomness import rng
 from headrace.base.world import WorkerInfo, get_worker_info
 from headrace.batch.collate import Collator, default_collate, default_convert, register_collate
@@ -55,12 +56,16 @@ from headrace.data.dataset import (
 
 if TYPE_CHECKING:
     from headrace.base.own_states import Stateful
+
+    __version__: str
     from headrace.batch.sequences import Packed, Padded, pack_collate, pad_collate, unpack_sequences
     from headrace.data.dataset import TensorDataset
     from headrace.data.shared_list import SharedList
     from headrace.engines.ray_options import RayEngine, RayPool
     from headrace.insight.audit import Audit
     from headrace.insight.plot import plot_timings
+    from headrace.insight.prometheus import MetricsServer, serve_metrics
+    from headrace.insight.rank_report import RankReport
     from headrace.inspecting import Inspection, inspect
     from headrace.loader import DataLoader, StatefulDataLoader
     from headrace.multistream.dataset import MultiStreamDataset
@@ -138,6 +143,9 @@ _LATE = {
     "WeightedRandomSampler": "order.samplers",
     "class_weights": "order.weights",
     "inspect": "inspecting",
+    "MetricsServer": "insight.prometheus",
+    "RankReport": "insight.rank_report",
+    "serve_metrics": "insight.prometheus",
     "mix": "streams.readers",
     "pack_collate": "batch.sequences",
     "pad_collate": "batch.sequences",
@@ -160,6 +168,11 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # slow to import, and few ask
+
+        globals()[name] = found = version(__name__)
+        return found
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
@@ -167,7 +180,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, "__version__", *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [
@@ -197,18 +210,22 @@ __all__ = [
     "InternalError",
     "IterableDataset",
     "LiveRow",
+    "MetricsServer",
     "MissingExtraError",
     "MultiStreamDataLoader",
     "MultiStreamDataset",
     "Packed",
     "Padded",
+    "Provenance",
     "RandomSampler",
     "RankError",
+    "RankReport",
     "RayEngine",
     "RayPool",
     "RecordError",
     "RemoteTraceback",
     "RetriesExhaustedError",
+    "SampleOrigin",
     "Sampler",
     "SequentialSampler",
     "SharedList",
@@ -255,6 +272,7 @@ __all__ = [
     "register_collate",
     "rng",
     "sample_lengths",
+    "serve_metrics",
     "tune",
     "unpack_sequences",
 ]

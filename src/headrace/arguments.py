@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import warn_user
 from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import is_installed, loaded, missing_extra
+from headrace.base.user_classes import in_short
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -227,13 +228,14 @@ def warn_of_many_workers(num_workers: int, engine: Any = "processes") -> None:
 def shown(loader: Any) -> str:
     """A loader in one line: what it loads, in which order, and by whom; of the rest, what is not as usual."""
     values = vars(loader)
-    parts = [_shown_dataset(values.get("dataset"))]
+    parts = [in_short(values.get("dataset"))]
     if values.get("batch_size") is None and values.get("batch_sampler") is not None:
         parts.append(f"batch_sampler={type(values['batch_sampler']).__name__}")
     else:
         parts.append(f"batch_size={values.get('batch_size')}")
         if not values.get("_iterable"):
             parts.append(f"sampler={type(values.get('sampler')).__name__}")
+    parts += [f"{name}={values[name]!r}" for name in ("seed", "shard") if values.get(name) is not None]
     parts.append(f"num_workers={values.get('num_workers')}")
     if values.get("num_workers"):
         parts.append(f"engine={values.get('engine')!r}")
@@ -250,10 +252,3 @@ _USUAL = {
     "on_worker_death": "raise",
     "max_restarts": None,
 }
-
-
-def _shown_dataset(dataset: Any) -> str:
-    try:
-        return f"<{type(dataset).__name__} of {len(dataset)}>"
-    except Exception:  # noqa: BLE001 (not all have a length, and a line for people must never fail)
-        return f"<{type(dataset).__name__}>"

@@ -14,6 +14,7 @@ from headrace.base.generators import derive_key
 from headrace.base.messages import BadSample
 from headrace.base.optional import loaded
 from headrace.base.plan import Plan
+from headrace.base.provenance import Provenance
 from headrace.base.state import VERSION, check_seal, parse_header, seal
 from headrace.config import LoaderConfig, Reports
 from headrace.data.dataset import is_datapipe
@@ -84,6 +85,7 @@ class Epochs:
         self._loaded: dict[str, Any] | None = None
         self._running: _Running | None = None
         self._errors_before = 0
+        self._skips: dict[int, list[tuple[int, int]]] = {}  # ranges of batches of epochs
         self._job: Job | None = None  # of the latest workers
         self._agreement: Agreement | None = None  # of all ranks
 
@@ -140,7 +142,7 @@ class Epochs:
         if self._current is None or self._current.is_over:  # one that runs is not given up
             self._hear()
         if self._loaded is not None:
-            return seal(deepcopy(self._loaded))
+            return seal({**deepcopy(self._loaded), **self._saved_skips()})
         plan = self._current
         if plan is not None:
             plan.catch_up()
@@ -156,7 +158,11 @@ class Epochs:
             "shared_seed": None if plan is None else plan.shared_seed,
             "course": deepcopy(course),
         }
-        return seal(state)
+        return seal(state | self._saved_skips())
+
+    def _saved_skips(self) -> dict[str, Any]:
+        ranges = [[epoch, first, end] for epoch in sorted(self._skips) for first, end in self._skips[epoch]]
+        return {"skips": ranges} if ranges else {}
 
     def _edge(self) -> dict[str, Any]:
         """The position between two epochs. Persistent workers, and the loop's process, keep their datasets."""
@@ -180,6 +186,9 @@ class Epochs:
         except RecursionError:
             raise StateError("The state is damaged: it is nested without end. Pass what state_dict() gave.") from None
         self.next, self._errors_before = parsed["epoch"], parsed["errors"]
+        self._skips = {}
+        for epoch, first, end in parsed.get("skips", ()):
+            self._skips.setdefault(epoch, []).append((first, end))
         self._latest = None
         self.stop_running()
         self.reports.errors.clear()  # the state counts those that it had
@@ -216,6 +225,57 @@ class Epochs:
         }
         self._latest = None
         self.stop_running()
+
+    def skip(self, first: int, end: int, epoch: int | None) -> None:
+        """Leave out the batches from number `first` up to `end`, of an epoch.
+
+        Raises:
+            ValueError: there are none, or some of them were given already.
+        """
+        epoch = self.number if epoch is None else epoch
+        given = self._given_of(epoch)
+        if end <= first:
+            raise ValueError(f"end must be greater than first, got {first} and {end}.")
+        if given is None or first < given:
+            shown = "is over" if given is None else f"has given {given} batches"
+            raise ValueError(f"first must be the number of a batch to come, got {first}: epoch {epoch} {shown}.")
+        self._skips.setdefault(epoch, []).append((first, end))
+        plan = self._current
+        if plan is not None and plan.epoch == epoch:
+            plan.skips = tuple(self._skips[epoch])
+            iterator = None if self._opened is None else self._opened()
+            flow = plan.flow()
+            if iterator is not None and flow is not None:
+                flow.ready = None
+                iterator.ask_for_each()
+
+    def provenance(self, batch: int, epoch: int | None, *, read: bool) -> Provenance:
+        """Where the samples of a batch come from."""
+        epoch = self.number if epoch is None else epoch
+        plan = self._latest if self._latest is not None and self._latest.epoch == epoch else None
+        first, start = (0, {}) if plan is None else (plan.first, plan.start)
+        if plan is None and self._loaded is not None and self._loaded["epoch"] == epoch:
+            first, start = self._loaded["batches"], self._loaded["course"]
+        if "discard" in start:
+            first, start = 0, {}
+        if batch < first and not self.schedule.leads_to(first, start):
+            raise ValueError(
+                f"The epoch was resumed at batch {first} with another batch size, or on another number of ranks: where "
+                "batches before that come from is known to loaders with the former ones only."
+            )
+        course, ahead = (start, batch - first) if batch >= first else ({}, batch)
+        samples = self.schedule.origins(epoch, course, ahead, plan, read=read)
+        return Provenance(epoch, batch, *self.schedule.rank, tuple(samples))
+
+    def _given_of(self, epoch: int) -> int | None:
+        """How many batches an epoch has given; None if it is over."""
+        plan = self._current
+        if plan is not None and plan.epoch == epoch and not plan.is_over:
+            plan.catch_up()
+            return plan.batches
+        if self._loaded is not None and self._loaded["epoch"] == epoch:
+            return int(self._loaded["batches"])
+        return None if epoch < self.next else 0
 
     def stop_running(self) -> None:
         """End persistent workers."""
@@ -313,6 +373,7 @@ class Epochs:
         shared_seed = _seed_datapipe(config, shared_seed) if is_datapipe(config.dataset) else None
         plan = self.schedule.begin(self.next, start, batches=batches, workers=workers)
         plan.workers, plan.shared_seed = workers, shared_seed
+        plan.skips = tuple(self._skips.get(self.next, ()))
         return plan
 
     def _begin_first(self, config: LoaderConfig, plan: Plan, base_seed: int | None, iterator: LoaderIterator) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Literal, Protocol
 
 from headrace.base.errors import add_note
-from headrace.base.messages import BadSample, Exhausted, Failed, Finished, LazyBatch, Outcome, Span, Task
+from headrace.base.messages import BadSample, Exhausted, Failed, Finished, LazyBatch, Outcome, Skipped, Span, Task
 from headrace.base.plan import LOST, Batches, Due, Plan
 from headrace.engines.engine import Engine
 from headrace.round_robin import RoundRobin
@@ -133,6 +133,8 @@ class Flow:
             try:
                 for batch in self._batches:
                     self.plan.pending += 1
+                    if self.plan.skips and self.plan.is_skipped(self.latest):
+                        batch = LOST
                     if batch is LOST or self._account is not None:
                         self._account_for(batch)
                         if batch is LOST:
@@ -152,6 +154,8 @@ class Flow:
                 self._begin(due)
                 continue
             task, outcome = due  # type: ignore[misc]
+            if self.plan.skips and isinstance(outcome, (Finished, Failed)):
+                outcome = self._unless_skipped(task, outcome)
             if type(outcome) is Finished:
                 batch = outcome.batch
                 if type(batch) is LazyBatch:  # unpacked before it is taken: Ctrl-C may come in between
@@ -227,6 +231,11 @@ class Flow:
         if account is not None:
             account.is_surplus = False
 
+    def _unless_skipped(self, task: Task, outcome: Finished | Failed) -> Outcome:
+        if not self.plan.is_skipped(self.plan.number_of(task)):
+            return outcome
+        return Skipped(outcome.number, outcome.bad, outcome.state)
+
     def break_off(self, error: BaseException) -> None:
         """A batch could not be taken: those that were to come next are gone."""
         if self._where is not None and isinstance(error, Exception):
@@ -273,7 +282,7 @@ class Flow:
         """Begin to give out several batches."""
         try:
             self._batches, self.plan.marks, self._where = iter(due.opened()), due.marks, due.where
-            self.ready = self._batches if self._is_plain else None
+            self.ready = self._batches if self._is_plain and not self.plan.skips else None
             self._due.popleft()
             self._n_open -= due.n_tasks
             if due.bad:
@@ -377,6 +386,8 @@ class Flow:
         """Something is due after all that was asked for before."""
         self._n_open += 1
         due: Due = (Task(item.number, None), item) if isinstance(item, Failed) else item
+        if self._account is not None and type(due) is tuple and isinstance(due[1], Skipped):
+            self._account.ask(due[0], self.plan.keys(due[0]))  # left out without being loaded
         place, self._n_places = self._n_places, self._n_places + 1
         self._release(place, due)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from headrace.base.errors import HeadraceError, InspectError, RecordError
+from headrace.base.html import code, paragraph, table, title
 from headrace.sources.source import BadRecord, Source
 from headrace.streams.readers import (
     read_arrow,
@@ -79,6 +80,16 @@ class Inspection:
         if self.samples:
             parts += ["", "samples:", *(f"  {sample!r}" for sample in self.samples)]
         return "\n".join(map(printable, parts))
+
+    def _repr_html_(self) -> str:
+        parts = [title(printable(self._headline())), *(paragraph(printable(fact)) for fact in self._facts())]
+        if self.columns:
+            parts.append(table([("column", "type"), *(tuple(map(printable, pair)) for pair in self.columns.items())]))
+        if self.files:
+            files = [(printable(path), show_size(size)) for path, size in self.files[:_MOST_FILES_SHOWN]]
+            more = len(self.files) - _MOST_FILES_SHOWN
+            parts.append(table([("file", "size"), *files, *([(f"… and {more:,} more", "")] if more > 0 else [])]))
+        return "".join(parts + [code(printable(repr(sample))) for sample in self.samples])
 
     def _headline(self) -> str:
         facts = [show_count(len(self.files), "file"), show_size(self.n_bytes)] if self.files else []

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from headrace.arguments import (
     check_callables,
@@ -26,6 +26,7 @@ from headrace.base.errors import WarnOnce
 from headrace.base.interrupts import hold_interrupts
 from headrace.base.optional import loaded
 from headrace.base.own_states import knows_state
+from headrace.base.typevars import Batch_co
 from headrace.base.user_classes import Adoptable, adopted
 from headrace.batch.collate import default_collate, default_convert
 from headrace.config import LoaderConfig
@@ -58,7 +59,7 @@ _FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "data
 
 
 @adopted("torch.utils.data.dataloader")
-class DataLoader(Loader, Adoptable[T_co]):
+class DataLoader(Loader[Batch_co], Adoptable[T_co], Generic[T_co, Batch_co]):
     """Batches of a dataset: everything `torch.utils.data.DataLoader` does, with its arguments and its results.
 
     Guarantees: the same arguments and the same state of torch's random generator give the same batches as torch, bit
@@ -107,6 +108,12 @@ class DataLoader(Loader, Adoptable[T_co]):
         ValueError, TypeError: an argument is wrong, or excludes another; the same type as torch's.
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            """`DataLoader[Sample]`, or `DataLoader[Sample, Batch]`."""
+            return super().__class_getitem__(item if isinstance(item, tuple) else (item, Any))
+
     _iterator = None  # torch's loaders have one, which trainers look for
 
     def __init__(
@@ -117,7 +124,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Any] | None = None,
         num_workers: int | Literal["auto"] = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Any], Batch_co] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -222,7 +229,7 @@ class DataLoader(Loader, Adoptable[T_co]):
         self.generator = generator
         if collate_fn is None:
             collate_fn = default_convert if batch_sampler is None else default_collate
-        self.collate_fn = collate_fn
+        self.collate_fn: Callable[[Any], Any] = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_samples: int | None = None
         self._start(self._orders(deals_all), quarantine)

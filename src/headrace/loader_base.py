@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.arguments import checked_count
 from headrace.base.compiling import keep_out_compiler
 from headrace.base.messages import BadSample
+from headrace.base.typevars import Batch_co
 from headrace.config import LoaderConfig, Reports
 from headrace.deliver.iterator import LoaderIterator, OpenIterators
 from headrace.deliver.quarantine import Quarantine
 from headrace.epochs import Epochs, Orders
 from headrace.insight.loader_reports import LoaderReports
+from headrace.order.shard import find_rank
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from headrace.base.provenance import Provenance
     from headrace.insight.audit import Audit
 
 
-class Loader(LoaderReports):
+class Loader(LoaderReports, Generic[Batch_co]):
     """Gives the batches of a schedule, epoch by epoch."""
 
     def _start(self, orders: Orders, quarantine: Any) -> None:
@@ -35,10 +38,14 @@ class Loader(LoaderReports):
     def _config(self) -> LoaderConfig:
         """What the loader is asked for now."""
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch_co]:
         iterator = self._epochs.open(self._config())
         self._iterators.add(iterator)
         return iterator
+
+    def _rank(self) -> tuple[int, int]:
+        own = self._epochs.schedule.rank
+        return own if own[1] > 1 else find_rank()
 
     @property
     def errors(self) -> list[BadSample]:
@@ -77,6 +84,57 @@ class Loader(LoaderReports):
             ValueError: `batch` is negative, or no int.
         """
         self._epochs.seek(checked_count("batch", batch))
+
+    def skip(self, first: int, end: int, *, epoch: int | None = None) -> None:
+        """Leave out the batches with the numbers from `first` up to, but not including, `end`.
+
+        Use it to step over batches that make the loss diverge. The batches around them are the same as without it, and
+        keep their numbers; `state_dict()` records it, so that a resumed run leaves out the same ones. Batches of a
+        dataset by key are not loaded; those of streams and iterables are read and dropped. `len(loader)` still counts
+        them. With several ranks, call it on each.
+
+        Args:
+            epoch: by default the one that is running, or else the next.
+
+        Raises:
+            ValueError: a number is negative, or no int; there is no batch between them; or some were given already.
+
+        Examples:
+            >>> from headrace import DataLoader
+            >>> loader = DataLoader(range(10), batch_size=2, output="numpy")
+            >>> loader.skip(1, 4)
+            >>> [batch.tolist() for batch in loader]
+            [[0, 1], [8, 9]]
+        """
+        if epoch is not None:
+            checked_count("epoch", epoch)
+        self._epochs.skip(checked_count("first", first), checked_count("end", end), epoch)
+
+    def provenance(self, batch: int, *, epoch: int | None = None, read: bool = False) -> Provenance:
+        """Which samples, files and rows are in batch number `batch`: computed, without a log, and without loading it.
+
+        With `seed`, it is known of all epochs, before, while and after they run; without, of the latest one. Streams
+        answer where the numbers of rows are known: from files that say so, or from windows that this loader has read.
+        With several ranks, the answer is about the batch of this one.
+
+        Args:
+            epoch: by default the one that is running, or else the next.
+            read: read data to count rows, where nothing else tells how many there are.
+
+        Raises:
+            ValueError: it is not known; says why. Or a number is negative, or no int.
+            IndexError: the epoch has no such batch.
+
+        Examples:
+            >>> from headrace import DataLoader
+            >>> loader = DataLoader(range(10), batch_size=3, shuffle=True, seed=1, output="numpy")
+            >>> batches = [batch.tolist() for batch in loader]
+            >>> loader.provenance(2, epoch=0).keys == batches[2]
+            True
+        """
+        if epoch is not None:
+            checked_count("epoch", epoch)
+        return self._epochs.provenance(checked_count("batch", batch), epoch, read=read)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest epoch is, small and plain enough for JSON (if the state of your own dataset is).

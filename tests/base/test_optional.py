@@ -30,7 +30,8 @@ def test_what_is_missing_names_purpose_and_extra(module):
     with pytest.raises(MissingExtraError) as caught:
         import_extra(module, "arrow", "Reading Parquet")
     assert str(caught.value) == (
-        "Reading Parquet needs arrow, which is not installed. Run: pip install 'headrace[arrow]'"
+        "Reading Parquet needs arrow, which is not installed. Run: pip install 'headrace[arrow]' "
+        "(or: pip install 'pyarrow>=15')"
     )
 
 

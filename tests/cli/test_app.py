@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import version
 
@@ -11,10 +12,11 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
+import headrace
 import headrace.cli
 from headrace.cli.app import app
 
-COMMANDS = ["run", "tune", "doctor", "inspect", "bench", "demo"]
+COMMANDS = ["run", "tune", "top", "doctor", "inspect", "bench", "demo"]
 
 
 def test_help_names_every_command():
@@ -33,6 +35,14 @@ def test_each_command_explains_itself_with_an_example(command):
 def test_version():
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"headrace {version('headrace')}\n")
+    assert headrace.__version__ == version("headrace")
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["tune", "-h"], ["--help"]])
+def test_the_module_runs_as_a_program(arguments):
+    done = subprocess.run([sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "Usage: headrace" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["doctor", "--fast"], ["tune"], ["inspect", "a.csv", "--samples", "x"]])

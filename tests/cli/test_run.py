@@ -119,7 +119,8 @@ def test_a_timeline_that_is_not_written_is_told(tmp_path, script, options):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nowhere.py"], "there is no script nowhere.py"),
+        (["nowhere.py"], "there is no such file: nowhere.py."),
+        (["my.module"], "there is no such file: my.module. To run a module, write: headrace run -m my.module"),
         (["--timeline", "nowhere/loading.html", str(SCRIPTS / "behave.py")], "needs a folder that exists"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("typer")
@@ -31,12 +34,20 @@ broken = Broken(numbers)
 empty = []
 """
 
+PARSING = """
+import argparse
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--size", type=int, default=20)
+numbers = list(range(arguments.parse_args().size))
+"""
+
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     (tmp_path / "some_data.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["headrace"])
     return "some_data.py"
 
 
@@ -51,6 +62,23 @@ def test_the_line_to_write_comes_last(source):
     assert result.exit_code == 0, result.stderr
     assert "in this process" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("DataLoader(dataset, batch_size=10, num_workers=")
+
+
+def test_a_script_that_parses_its_arguments_finds_none_of_ours(tmp_path):
+    (tmp_path / "parsing.py").write_text(PARSING)
+    command = [sys.executable, "-m", "headrace", "tune", "parsing.py:numbers", "--batch-size", "5", "--seconds", "0.2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("DataLoader(dataset, batch_size=5,")
+
+
+def test_a_script_that_exits_is_told_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["headrace"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text("import sys; sys.exit(7)")
+    result = CliRunner().invoke(app, ["tune", "leaving.py:numbers"])
+    assert result.exit_code == 2
+    assert "calls sys.exit(7)" in result.stderr
 
 
 @pytest.mark.parametrize(

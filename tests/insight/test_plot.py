@@ -50,6 +50,19 @@ def test_of_other_loaders_waiting_and_steps_are_drawn(tmp_path):
     assert len([collection for collection in axes.collections if collection.get_paths()]) == 6
 
 
+def test_what_has_run_is_drawn_without_running_again(tmp_path):
+    pytest.importorskip("matplotlib")
+    dataset = SlowDataset(range(12), 0.005)
+    loader = DataLoader(dataset, batch_size=2, output="numpy")
+    with pytest.raises(ValueError, match="Iterate it first"):
+        plot_timings(loader, recorded=True)
+    list(loader)
+    axes = plot_timings(loader, n_batches=3, path=tmp_path / "timings.svg", recorded=True)
+    assert "in the whole run" in axes.get_title(loc="left")
+    assert loader.stats()["epochs"] == 1
+    assert {"10", "11"} <= {text for text in texts(axes) if text.isdecimal()}
+
+
 def legend(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import DataLoader
 from headrace.insight.figures import Setup
-from headrace.insight.timeline import timeline_data, timeline_page, trace_of
+from headrace.insight.timeline import Timeline, timeline_data, timeline_page, trace_of
 from tests.insight.recorded import Loop, Recorder, ends_of, indices, recorded, span_of, use_clock
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -197,6 +197,96 @@ def test_a_click_into_the_overview_goes_there(opened):
     box = opened.page.locator("#overview").bounding_box()
     opened.page.mouse.click(box["x"] + box["width"] - 5, box["y"] + 20)
     assert opened.view()[1] == pytest.approx(208e6, rel=0.02)
+
+
+def test_a_batch_is_followed_from_its_worker_to_the_loop(opened):
+    opened.point(35, row=1)
+    lit = opened.page.evaluate("(() => { const { work, turn } = batchOf(hovered); return [work.at, turn]; })()")
+    assert lit[0][:3] == [1, 0, 3]  # worker, epoch, batch
+    assert lit[1][:3] == [0, 3, 30_000_000]
+    opened.page.mouse.click(*opened.page.evaluate(MIDDLE))
+    assert opened.page.evaluate("pinned !== null")
+    opened.page.keyboard.press("Escape")
+    assert opened.page.evaluate("pinned === null")
+
+
+MIDDLE = (
+    "(() => { const b = chart.getBoundingClientRect(); return [b.left + toX(35e6), b.top + AXIS + ROW + TOP + 8]; })()"
+)
+
+
+def test_how_many_batches_lie_ready_is_drawn_below_the_loop(opened):
+    depth = opened.page.evaluate("queue.map(({ at, n }) => [at, n])")
+    assert depth
+    assert min(n for _, n in depth) == 0
+    assert depth[-1][1] == 0  # all were taken
+    assert opened.page.evaluate("chart.clientHeight") == opened.page.evaluate("AXIS + rows.length * ROW + STRIP")
+
+
+def test_keys_and_buttons_jump_to_waits_and_to_the_slowest_samples(opened):
+    opened.page.keyboard.press("n")
+    first = opened.view()
+    opened.page.click("#next")
+    second = opened.view()
+    assert first[0] + first[1] < second[0] + second[1]
+    opened.page.click("#previous")
+    assert opened.view() == pytest.approx(first)
+    opened.page.keyboard.press("s")
+    begun, ended = opened.view()
+    assert ended - begun == pytest.approx(24e6)  # a sample of 8 ms, and as much on both sides
+
+
+def test_figures_of_a_range_that_is_selected(opened):
+    assert opened.page.inner_text("#range").startswith("in view")
+    box = opened.page.locator("#chart").bounding_box()
+    begin, end = opened.page.evaluate("[toX(50e6), toX(100e6)]")
+    opened.page.keyboard.down("Shift")
+    opened.page.mouse.move(box["x"] + begin, box["y"] + 60)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + end, box["y"] + 60, steps=3)
+    opened.page.mouse.up()
+    opened.page.keyboard.up("Shift")
+    opened.view()
+    text = opened.page.inner_text("#range")
+    assert text.startswith("selected 50 ms · 5 batches · loop waits 30 % · workers busy ")
+    opened.page.keyboard.press("Escape")
+    opened.view()
+    assert opened.page.inner_text("#range").startswith("in view")
+
+
+def test_a_link_leads_to_the_same_moment(opened, browser):
+    opened.page.keyboard.press("n")
+    moment = opened.view()
+    link = opened.page.url
+    assert "#t=" in link
+    again = browser.new_page(viewport={"width": 1300, "height": 700})
+    again.goto(link)
+    again.wait_for_function("chart.dataset.to !== undefined")
+    assert again.evaluate("[view.from, view.to]") == pytest.approx(list(moment), abs=1)
+    again.close()
+    opened.page.keyboard.press("0")
+    opened.view()
+    assert "#" not in opened.page.url
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_nothing_hangs_over_the_edge(opened, width):
+    opened.page.set_viewport_size({"width": width, "height": 700})
+    opened.view()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_works_within_another_page(browser, monkeypatch):
+    page = browser.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_content(Timeline(timeline_page(small(monkeypatch), TWO))._repr_html_())
+    frame = page.frames[1]
+    frame.wait_for_function("document.getElementById('chart').dataset.to !== undefined")
+    frame.press("body", "n")
+    frame.wait_for_function("document.getElementById('range').textContent.startsWith('in view')")
+    assert complaints == []
+    page.close()
 
 
 def test_epochs_and_replaced_workers_are_drawn(browser, monkeypatch, tmp_path):

@@ -52,4 +52,20 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
 
 def missing_extra(extra: str, purpose: str) -> MissingExtraError:
     """The error for a dependency that is not installed; extras are named after what they install."""
-    return MissingExtraError(f"{purpose} needs {extra}, which is not installed. Run: pip install 'headrace[{extra}]'")
+    direct = " ".join(f"'{requirement}'" for requirement in _requirements(extra))
+    alternative = f" (or: pip install {direct})" if direct else ""
+    return MissingExtraError(
+        f"{purpose} needs {extra}, which is not installed. Run: pip install 'headrace[{extra}]'{alternative}"
+    )
+
+
+def _requirements(extra: str) -> list[str]:
+    """What an extra installs, for those who have headrace from a checkout."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        found = requires("headrace") or []
+    except PackageNotFoundError:  # run from its sources
+        return []
+    parts = [line.partition(";") for line in found]
+    return [name.strip() for name, _, marker in parts if marker.replace('"', "'").strip() == f"extra == '{extra}'"]

@@ -56,6 +56,7 @@ class Plan(ABC):
             `taken` were taken without asking it.
         on_given: hears how many batches were taken, and how many samples were given.
         flow: what runs it, as long as that is there: a cycle of references would keep workers alive.
+        skips: the ranges of batches that are not to be given.
     """
 
     takes_turns = False
@@ -96,6 +97,7 @@ class Plan(ABC):
         self.marks: Iterator[Any] = iter(())
         self.pending = self.taken = 0
         self.on_given: Callable[[int, int], None] | None = None
+        self.skips: tuple[tuple[int, int], ...] = ()
 
     @abstractmethod
     def next_task(self, worker: int) -> Task | Failed | Due | None:
@@ -130,6 +132,14 @@ class Plan(ABC):
     def give(self, marks: Iterator[Any], n: int) -> int:
         """The loop has got the n batches that these marks begin with; how many samples they have."""
         return 0
+
+    def number_of(self, task: Task) -> int:
+        """Which batch of the epoch the loop is about to get, if it is that of a task."""
+        return task.number
+
+    def is_skipped(self, number: int) -> bool:
+        """Whether a batch is not to be given."""
+        return any(first <= number < end for first, end in self.skips)
 
     @property
     def began_at(self) -> int:

@@ -45,7 +45,12 @@ _HEADER = {
     "course": anything,  # each kind of loader has a schema of its own
 }
 _DEEPEST = 64  # levels of containers that a digest covers: no state of headrace's own has more
-_HEADER_SINCE = {"shared_seed": _seed, "kind": text, "digest": text}  # that states of former versions may not have
+_HEADER_SINCE = {  # that states of former versions may not have
+    "shared_seed": _seed,
+    "kind": text,
+    "digest": text,
+    "skips": items(each(count, count, count)),
+}
 
 
 def parse_header(state: Any, kind: str) -> dict[str, Any]:

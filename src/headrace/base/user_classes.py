@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.base.after_import import after_import
 
@@ -67,3 +67,13 @@ def stands_in(cls: type, fast: str, *plain: str) -> bool:
 def _depth(cls: type, name: str) -> int:
     """How many bases up a method is defined; their number if it is not."""
     return next((i for i, base in enumerate(cls.__mro__) if name in vars(base)), len(cls.__mro__))
+
+
+def in_short(dataset: Any) -> str:
+    """A dataset in a word or two: its kind and its length, or its own line if it is one of headrace's."""
+    if type(dataset).__module__.startswith("headrace."):
+        return repr(dataset)
+    try:
+        return f"<{type(dataset).__name__} of {len(dataset)}>"
+    except Exception:  # noqa: BLE001 (not all have a length, and a line for people must never fail)
+        return f"<{type(dataset).__name__}>"

@@ -1,4 +1,4 @@
-"""The command line: `headrace run | tune | doctor | bench | inspect | demo`."""
+"""The command line: `headrace run | tune | top | doctor | bench | inspect | demo`."""
 
 from __future__ import annotations
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+import headrace as package
 from headrace.cli.doctor import doctor
 from headrace.cli.inspect import inspect
 from headrace.cli.output import out
 from headrace.cli.run import run
+from headrace.cli.top import top
 from headrace.cli.torch_bench import bench
 from headrace.cli.torch_demo import demo
 from headrace.cli.tune import tune
@@ -22,12 +23,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        out.print(f"headrace {version('headrace')}", highlight=False)
+        out.print(f"headrace {package.__version__}", highlight=False)
         raise typer.Exit
 
 
@@ -42,6 +44,7 @@ def headrace(
 
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.command()(tune)
+app.command()(top)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(bench)

@@ -36,10 +36,12 @@ def run(
         headrace run --timeline loading.html -m my_package.train
         torchrun --nproc-per-node 2 --no-python headrace run train.py
     """
+    if not module and not Path(target).exists():
+        is_name = target.replace(".", "").isidentifier() and not target.endswith(".py")
+        hint = f" To run a module, write: headrace run -m {target}" if is_name else ""
+        fail(f"there is no such file: {target}.{hint}")
     if not is_installed("torch"):
         fail("there is no torch to serve: torch is not installed. Run: pip install 'headrace[torch]'")
-    if not module and not Path(target).exists():
-        fail(f"there is no script {target}. For a module, write: headrace run -m {target}")
     if timeline is not None and not timeline.resolve().parent.is_dir():
         fail(f"--timeline needs a folder that exists, got {timeline}.")
     settings = Settings(os.getpid(), report, None if timeline is None else str(timeline.resolve()))

@@ -23,7 +23,6 @@ from rich.table import Table
 from headrace.base.optional import is_installed
 from headrace.cli.output import advance, fail, out, plot_losses, progress_bar
 from headrace.cli.torch_bench import one_thread
-from headrace.insight.loader_reports import LoaderReports
 from headrace.insight.plot import plot_timings
 from headrace.multistream.loader import MultiStreamDataLoader
 
@@ -91,15 +90,15 @@ def _run(folder: Path, steps: int) -> tuple[list[float], list[float]]:
             resumed += train(writer, loader, steps - half, tell)
         if is_installed("matplotlib"):
             plot_losses(straight, half // 4, half, folder / "loss.png")
-            with make_loader(num_workers=2) as loader:
-                plot_timings(loader, model=writer.learn, n_batches=12, path=folder / "timeline.png")
     out.print(f"What the model writes after {steps} steps:\n\n{text}\n", highlight=False, markup=False)
     return straight, resumed
 
 
-def _write_report(folder: Path, loader: LoaderReports) -> None:
+def _write_report(folder: Path, loader: MultiStreamDataLoader) -> None:
     (folder / "report.txt").write_text(f"{loader.report()}\n", encoding="utf-8")
     loader.timeline(folder / "timeline.html")
+    if is_installed("matplotlib"):  # of the same run
+        plot_timings(loader, n_batches=12, path=folder / "timeline.png", recorded=True)
 
 
 def _teller(progress: Any, what: str, steps: int) -> Tell:

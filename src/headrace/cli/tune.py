@@ -75,8 +75,12 @@ def find_dataset(target: str) -> Any:
         fail(f"a dataset is named module:name or path.py:name, got {target!r}.")
     if where.endswith(".py") and not Path(where).is_file():
         fail(f"there is no file {where}.")
+    sys.argv = [where]  # a script that parses its arguments must not find ours
     try:
         found: Any = _import(where)
+    except SystemExit as error:
+        cure = 'Guard that by `if __name__ == "__main__":`.'
+        fail(f"{where} cannot be imported: it calls sys.exit({error.code!r}). {cure}")
     except Exception as error:  # noqa: BLE001 (the user sees any error of their own code)
         fail(f"{where} cannot be imported: {type(error).__name__}: {error}")
     for part in name.split("."):

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from headrace.base.errors import warn_user
 from headrace.base.optional import loaded
-from headrace.base.user_classes import Adoptable, adopt
+from headrace.base.user_classes import Adoptable, adopt, in_short
 from headrace.frameworks.framework import random_source
 
 T_co = TypeVar("T_co", covariant=True)
@@ -20,6 +20,13 @@ class SupportsGetItem(Protocol[T_co]):
     """Anything that gives a sample for a key: a dataset by key need not be a `Dataset`."""
 
     def __getitem__(self, index: Any, /) -> T_co: ...
+
+
+_MOST_SHOWN = 4  # datasets
+
+
+def _more(datasets: Sequence[Any]) -> str:
+    return f", … {len(datasets)} datasets" if len(datasets) > _MOST_SHOWN else ""
 
 
 class Dataset(Adoptable[T_co]):
@@ -87,6 +94,10 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
             raise AssertionError(f"Size mismatch between tensors: their first dimensions are {sizes}.")
         self.tensors = tensors
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{type(one).__name__}{list(getattr(one, 'shape', [len(one)]))}" for one in self.tensors)
+        return f"TensorDataset({shapes})"
+
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
 
@@ -145,6 +156,12 @@ class StackDataset(Dataset[Any]):
             raise ValueError(f"Size mismatch between datasets: their lengths are {lengths}.")
         self._length = lengths[0]
 
+    def __repr__(self) -> str:
+        parts: Any = self.datasets
+        named = parts.items() if isinstance(parts, dict) else ((None, part) for part in parts)
+        shown = ", ".join(in_short(part) if name is None else f"{name}={in_short(part)}" for name, part in named)
+        return f"StackDataset({shown})"
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
@@ -191,6 +208,9 @@ class ConcatDataset(Dataset[T_co]):
         if any(is_iterable_dataset(dataset) for dataset in self.datasets):
             raise AssertionError("ConcatDataset does not support IterableDataset. Use ChainDataset.")
         self.cumulative_sizes = self.cumsum(self.datasets)
+
+    def __repr__(self) -> str:
+        return f"ConcatDataset([{', '.join(map(in_short, self.datasets[:_MOST_SHOWN]))}{_more(self.datasets)}])"
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -265,6 +285,9 @@ class Subset(Dataset[T_co]):
             )
         self.dataset: Any = dataset
         self.indices = indices
+
+    def __repr__(self) -> str:
+        return f"Subset({in_short(self.dataset)}, {len(self.indices):,} indices)"
 
     def __getitem__(self, idx: Any) -> T_co:
         if isinstance(idx, list):

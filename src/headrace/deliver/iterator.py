@@ -7,9 +7,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol
 
 from headrace.base.errors import warn_user
+from headrace.base.optional import loaded
+from headrace.base.typevars import Batch_co
 from headrace.deliver.skipped import SkippedSamples
 
 
@@ -92,7 +94,7 @@ class _NoBatches:
         """Nothing was started."""
 
 
-class LoaderIterator:
+class LoaderIterator(Generic[Batch_co]):
     """The batches of one epoch, or with persistent workers of one after the other.
 
     Guarantees: until its first batch is asked for, nothing is drawn or started for an epoch, and none is counted.
@@ -113,6 +115,7 @@ class LoaderIterator:
         self._run: Iterator[Any] = iter(())  # batches that lie ready, up to the next turn that is timed
         self._skipped: SkippedSamples | None = None
         self._finish: Callable[[Any], Any] | None = None
+        self._profiler: Any = _profiler_of_torch()
         self._stays = False
         self._delivered = self._discarded = 0
         self._begin: Callable[[LoaderIterator], None] | None = None
@@ -169,6 +172,7 @@ class LoaderIterator:
         self._skipped = skipped
         self._stays = stays
         self._finish = finish
+        self._profiler = _profiler_of_torch()
         self.on_empty = None
         self._delivered = self._discarded = 0
         self.timer = None
@@ -202,6 +206,7 @@ class LoaderIterator:
 
     def discard(self, n: int) -> None:
         """Pass over the next n batches."""
+        skips, self._plan.skips = self._plan.skips, ()  # which are to be counted, too
         for _ in range(n):
             try:
                 next(self._batches)
@@ -210,16 +215,21 @@ class LoaderIterator:
                 return
             self._delivered += 1
             self._discarded += 1
+        self._plan.skips = skips
+
+    def ask_for_each(self) -> None:
+        """Take no batch any more that lies ready, without asking for it."""
+        self._run = iter(())
 
     @property
     def plan(self) -> Any:
         """Of the epoch."""
         return self._plan
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch_co]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch_co:
         """The next batch.
 
         Raises:
@@ -230,10 +240,16 @@ class LoaderIterator:
         try:
             for batch in self._run:
                 self._plan.taken += 1
-                return batch
+                return batch  # type: ignore[no-any-return]
         except BaseException as error:
             self._batches.break_off(error)
             raise
+        if self._profiler is not None and self._profiler.is_recording():
+            with self._profiler.record():
+                return self._next()  # type: ignore[no-any-return]
+        return self._next()  # type: ignore[no-any-return]
+
+    def _next(self) -> Any:
         if _waiting.iterators or self._is_new:
             self.begin_now()
             if self._is_new:
@@ -261,7 +277,7 @@ class LoaderIterator:
                 timer.give(self._batches.latest, batch)
         if self.promise is not None and self._delivered > self.promise.samples:
             self._warn_of_length(self.promise)
-        if not is_timed and self._finish is None:
+        if not is_timed and self._finish is None and (self._profiler is None or not self._profiler.is_recording()):
             ready = self._batches.ready
             if ready is not None:
                 self._run = ready if timer is None else islice(ready, _untimed(timer.batches, timer.mask))
@@ -271,11 +287,11 @@ class LoaderIterator:
         """The first batch. A state that was taken after the last batch of an epoch leads to the next epoch."""
         on_empty, self.on_empty = self.on_empty, None
         try:
-            return next(self)
+            return self._next()
         except StopIteration:
             if on_empty is None or self._delivered > self._discarded or not on_empty(self):
                 raise
-        return next(self)
+        return self._next()
 
     def _end(self, timer: Timer | None) -> None:
         if self.plan is None:
@@ -314,6 +330,15 @@ class LoaderIterator:
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle the loader.")
+
+
+def _profiler_of_torch() -> Any:
+    """What tells whether torch's profiler records, and marks ranges for it; None if torch is not in use."""
+    if loaded("torch.autograd") is None:
+        return None
+    from headrace.frameworks import torch_profiler
+
+    return torch_profiler
 
 
 def _untimed(number: int, mask: int) -> int:

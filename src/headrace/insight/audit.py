@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.base.errors import AuditError, StateError
+from headrace.base.html import paragraph, table, title
 from headrace.base.messages import Exhausted, Failed, Finished, Outcome, Task
 from headrace.insight.tally import Tally
 
@@ -117,6 +118,16 @@ class Audit:
 
     def __repr__(self) -> str:
         return f"<Audit: {self.report()}>"
+
+    def _repr_html_(self) -> str:
+        if not self._epochs:
+            return paragraph(self.report())
+        rows = [(str(one.epoch), _mark(one), one.describe().partition(": ")[2]) for one in self._epochs.values()]
+        return title("Audit") + table([("epoch", "", "samples"), *rows])
+
+
+def _mark(epoch: EpochAudit) -> str:
+    return "✗" if epoch.problems() else "✓ proven" if epoch.is_proven else "…"
 
 
 class EpochAccount:

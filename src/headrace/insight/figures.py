@@ -25,6 +25,7 @@ class Setup:
         workers: 0 if the loop itself loads.
         cores: that this process may use.
         kind: of the data: by index, a user's iterable, a `Stream`, or several sequences side by side.
+        rank: of this process, of `world`; and `node`, the name of its machine.
     """
 
     engine: str = "inline"
@@ -33,6 +34,9 @@ class Setup:
     persistent: bool = False
     cores: int = 1
     kind: LoaderKind = "map"
+    rank: int = 0
+    world: int = 1
+    node: str = ""
 
 
 @dataclass(frozen=True)

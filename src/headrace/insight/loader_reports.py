@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from headrace.insight.recorder import Recorder
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     import os
 
     from headrace.insight.figures import LoaderKind, Setup
+    from headrace.insight.rank_report import RankReport
     from headrace.insight.report import ProgressLine, Report
+    from headrace.insight.timeline import Timeline
 
 
 class LoaderReports:
@@ -24,7 +27,9 @@ class LoaderReports:
 
     @cached_property
     def _recorder(self) -> Recorder:
-        return Recorder()
+        recorder = Recorder()
+        recorder.owner = weakref.ref(self)
+        return recorder
 
     def stats(self, *, epoch: int | None = None, memory: bool = False) -> dict[str, Any]:
         """The figures so far, as plain values for JSON: counts, rates, times of each stage, waiting, workers.
@@ -59,35 +64,82 @@ class LoaderReports:
         except KeyError:
             raise ValueError(f"Nothing is known of epoch {epoch}: it was not run, or long ago.") from None
 
-    def report(self, *, epoch: int | None = None, memory: bool = False) -> Report:
+    @overload
+    def report(self, *, epoch: int | None = None, memory: bool = False, ranks: Literal[False] = False) -> Report: ...
+    @overload
+    def report(self, *, epoch: int | None = None, memory: bool = False, ranks: Literal[True]) -> RankReport: ...
+    def report(self, *, epoch: int | None = None, memory: bool = False, ranks: bool = False) -> Report | RankReport:
         """Why the model waits and what would help, in a paragraph and a few tables: `print(loader.report())`.
 
         Args:
             epoch: of this epoch only, one of the last 64.
             memory: tell the memory of the workers, too; see `stats`.
+            ranks: gather the figures of all ranks by `torch.distributed`, and name the slow rank, node and worker. All
+                ranks must call it.
 
         Raises:
             ValueError: nothing is known of that epoch.
         """
         from headrace.insight.report import Report
 
-        return Report(self.stats(epoch=epoch, memory=memory))
+        stats = self.stats(epoch=epoch, memory=memory)
+        if not ranks:
+            return Report(stats)
+        from headrace.insight.rank_report import RankReport, gather
 
-    def timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that shows the last few thousand batches: what each worker did when, and when the loop waited.
+        return RankReport(gather(stats))
 
-        The page needs no network and nothing installed: open it in a browser, zoom with the wheel, drag.
+    def metrics(self, prefix: str = "headrace/") -> dict[str, float]:
+        """Plain numbers for an experiment tracker: totals so far, and rates and shares since the last call.
+
+        Log them every few steps: `wandb.log(loader.metrics())`, `mlflow.log_metrics(loader.metrics(), step)`, or
+        `writer.add_scalar(name, value, step)` for each. `wait_share` is the one to watch: the share of time in which
+        the model waited for data.
+
+        Args:
+            prefix: of all names.
+
+        Examples:
+            >>> from headrace import DataLoader
+            >>> loader = DataLoader(range(100), batch_size=10)
+            >>> for batch in loader:
+            ...     pass
+            >>> found = loader.metrics("data/")
+            >>> found["data/batches"], found["data/samples"], "data/wait_share" in found
+            (10, 100, True)
+        """
+        from headrace.insight.live import flat_figures
+
+        recorder = self._recorder
+        now = recorder.totals()
+        before, recorder.logged = recorder.logged, now
+        run = recorder.latest
+        found = {"epoch": 0.0 if run is None else run.epoch, **flat_figures(now, before)}
+        found |= {"restarts": recorder.restarts, "left_out": len(getattr(self, "errors", ()))}
+        return {prefix + name: value for name, value in found.items()}
+
+    def timeline(self, path: str | os.PathLike[str] | None = None) -> Timeline:
+        """A page that shows the last few thousand batches: what each worker did when, and when the loop waited.
+
+        The page needs no network and nothing installed: open it in a browser, zoom with the wheel, drag. In a notebook,
+        it is shown below the cell.
+
+        Args:
+            path: the file to write it to, if any.
 
         Raises:
             OSError: the file cannot be written.
             ValueError: it is named like a picture; `headrace.plot_timings` draws one.
         """
-        from headrace.insight.timeline import timeline_page
+        from headrace.insight.timeline import Timeline, timeline_page
 
-        if Path(path).suffix.lower() in (".png", ".svg", ".pdf", ".jpg", ".jpeg"):
+        if path is not None and Path(path).suffix.lower() in (".png", ".svg", ".pdf", ".jpg", ".jpeg"):
             raise ValueError(f"timeline() writes a page: name it .html, not {path}. plot_timings() draws pictures.")
 
-        Path(path).write_text(timeline_page(self._recorder, self._setup()), encoding="utf-8")
+        timeline = Timeline(timeline_page(self._recorder, self._setup()))
+        if path is not None:
+            timeline.save(path)
+        return timeline
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write the same as a trace, for https://ui.perfetto.dev and `chrome://tracing`.
@@ -118,14 +170,25 @@ class LoaderReports:
 
         return ProgressLine(self, file)  # type: ignore[arg-type]
 
+    def _repr_html_(self) -> str:
+        from headrace.base.html import code, paragraph
+
+        shown = code(repr(self))
+        if not self._recorder.runs:
+            return shown
+        return shown + paragraph(str(self.stats()["verdict"]))
+
     @property
     def _kind(self) -> LoaderKind:
         """Of what data it makes batches."""
         return "map"
 
     def _setup(self) -> Setup:
+        import platform
+
         from headrace.insight.figures import Setup, cores
 
+        rank, world = self._rank()
         loader: Any = self
         name = "inline" if loader.num_workers == 0 else loader.engine
         return Setup(
@@ -135,4 +198,11 @@ class LoaderReports:
             persistent=loader.persistent_workers,
             cores=cores(),
             kind=self._kind,
+            rank=rank,
+            world=world,
+            node=platform.node(),
         )
+
+    def _rank(self) -> tuple[int, int]:
+        """Which rank this process is, and of how many."""
+        return 0, 1

@@ -34,6 +34,7 @@ def plot_timings(
     model: Callable[[Any], Any] | None = None,
     ax: Any = None,
     path: str | os.PathLike[str] | None = None,
+    recorded: bool = False,
 ) -> Any:
     """Run a few batches, and draw a row for each worker and one for the model.
 
@@ -47,6 +48,8 @@ def plot_timings(
         model: the step itself, called with each batch, instead of `model_time`.
         ax: matplotlib's axes to draw into; if None, new ones.
         path: a file to save the picture in: PNG, SVG, or PDF, by its name.
+        recorded: run nothing, and draw the latest batches of a DataLoader that has run: the same run as in its
+            `timeline` and `report`.
 
     Returns:
         The axes.
@@ -68,15 +71,31 @@ def plot_timings(
         raise MissingExtraError(
             "plot_timings draws with matplotlib, which is not installed. Run: pip install 'headrace[plot]'"
         )
-    begun = perf_counter_ns()
-    turns = _run(loader, n_batches, model or (lambda _: time.sleep(model_time)))
+    begun, note = perf_counter_ns(), ""
     recorder = getattr(loader, "_recorder", None)
-    work = [made for made in recorder.work if made.span.begun >= begun] if isinstance(recorder, Recorder) else []
+    if recorded:
+        if not isinstance(recorder, Recorder) or not recorder.turns:
+            raise ValueError("recorded=True needs a DataLoader that has given some batches. Iterate it first.")
+        turns = _worked_turns(recorder, n_batches)
+        begun, totals = turns[0].asked, recorder.totals()
+        note = f"{totals.waited_ns / max(totals.elapsed_ns, 1):.0%} in the whole run"
+    else:
+        turns = _run(loader, n_batches, model or (lambda _: time.sleep(model_time)))
+    ended = turns[-1].done if turns else begun
+    work = [made for made in recorder.work if made.span.sent >= begun] if isinstance(recorder, Recorder) else []
+    work = [made for made in work if not recorded or made.span.begun <= ended]
     axes = _new_axes(len({made.worker for made in work}), is_file=path is not None) if ax is None else ax
-    _draw(axes, turns, work, getattr(loader, "num_workers", 0))
+    _draw(axes, turns, work, getattr(loader, "num_workers", 0), note)
     if path is not None:
         axes.figure.savefig(path, dpi=150, bbox_inches="tight")
     return axes
+
+
+def _worked_turns(recorder: Recorder, n: int) -> list[Turn]:
+    """The latest turns of the loop during which workers worked; they may have been done with all long before."""
+    turns, latest = list(recorder.turns), max((made.span.sent for made in recorder.work), default=0)
+    end = next((i for i in range(len(turns), 0, -1) if turns[i - 1].asked <= latest), 0)
+    return turns[max(end - n, 0) :][:n]
 
 
 def _run(loader: Iterable[Any], n_batches: int, step: Callable[[Any], Any]) -> list[Turn]:
@@ -142,7 +161,7 @@ class _Drawing:
         self.box(row, turn.given, turn.done, _colour(turn.number), f"batch {number}", number)
 
 
-def _draw(axes: Any, turns: list[Turn], work: list[Work], n_workers: int) -> None:
+def _draw(axes: Any, turns: list[Turn], work: list[Work], n_workers: int, note: str) -> None:
     start = min([turn.asked for turn in turns] + [made.span.begun for made in work], default=0)
     end = max([turn.done for turn in turns], default=start)
     drawing = _Drawing(axes, start, end)
@@ -156,7 +175,10 @@ def _draw(axes: Any, turns: list[Turn], work: list[Work], n_workers: int) -> Non
     _dress(axes, rows, (end - start) * _S)
     _explain(axes, has_work=bool(work), has_unused=any(made.number not in used for made in work))
     waited, total = sum(turn.arrived - turn.asked for turn in turns), max(end - start, 1)
-    axes.set_title(f"the model waits {waited / total:.0%} of the time", loc="left", fontsize=10, color=_INK)
+    text = f"the model waits {waited / total:.0%} of the time"
+    axes.set_title(
+        f"{text} in these {len(turns)} batches; {note}" if note else text, loc="left", fontsize=10, color=_INK
+    )
 
 
 def _dress(axes: Any, rows: list[str], seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from array import array
 from collections import deque
@@ -18,6 +19,7 @@ from headrace.base.messages import PackedIndices, PlacedKeys, Pull, Span, Task
 from headrace.base.node_notes import NodeNotes
 from headrace.base.pace import Pace
 from headrace.base.plan import Plan
+from headrace.insight.watching import EVERY_NS, tell
 
 _MOST_SPANS = 2048  # tasks, and turns of the loop
 _MOST_SAMPLES = 256  # of a batch, whose keys and times are kept
@@ -237,6 +239,9 @@ class Recorder:
         runs: the latest epochs, oldest first.
         nodes: what is noted of the nodes that workers run on, where there may be several.
         work, turns, preparations: the latest, oldest first.
+        owner: the loader, as long as it is there.
+        number: of the loader in this process; -1 before its first epoch.
+        logged, told: the sums when figures were asked for last, by the program and by whoever watches.
     """
 
     def __init__(self) -> None:
@@ -253,11 +258,24 @@ class Recorder:
         self._before = Totals()  # what was counted of the runs that are not kept any more
         self._slow: list[tuple[int, int, SlowSample]] = []  # a heap; the second number settles ties
         self._noted = count()
+        self.owner: weakref.ref[Any] | None = None
+        self.number = -1
+        self.logged = self.told = Totals()
+        self.looked_at = 0  # when it was last asked whether somebody watches
+
+    def setup(self) -> Any:
+        """How the loader is set up; None if it is gone."""
+        owner = None if self.owner is None else self.owner()
+        return None if owner is None else owner._setup()
 
     def begin(self, epoch: int) -> Run | None:
         """An epoch begins, before its workers start; None if it is not to be timed."""
         self.latest = Run(self, epoch) if self.is_on else None
         if self.latest is not None:
+            if self.number < 0 or "opentelemetry.metrics" in sys.modules:
+                from headrace.insight.live import note_begin
+
+                note_begin(self)
             self.runs.append(self.latest)
             if len(self.runs) > _MOST_RUNS:
                 self._before.merge(self.runs.popleft().totals)
@@ -296,6 +314,17 @@ class Recorder:
         for totals in [self._before, *runs] if epoch is None else runs:
             together.merge(totals)
         together.workers = dict(sorted(together.workers.items()))
+        return together
+
+    def peek(self) -> Totals:
+        """The sums over all epochs, for another thread than the loop's: batches taken just now may be missing.
+
+        Raises:
+            RuntimeError: they change at this moment; ask again.
+        """
+        together = Totals()
+        for totals in [self._before, *(run.peek() for run in list(self.runs))]:
+            together.merge(totals)
         return together
 
     def slow_samples(self) -> list[SlowSample]:
@@ -358,6 +387,10 @@ class Run:
         plan = self.plan()
         if plan is not None:
             plan.catch_up()  # so that all samples are counted
+        return self.peek()
+
+    def peek(self) -> Totals:
+        """The same, without touching what the loop works on."""
         before_loop = max(self.first_asked - self.is_ready, 0)  # it had something else to do
         totals = Totals(**vars(self._totals))  # `replace` takes three times as long, in every short epoch
         totals.batches, totals.samples = self.batches, self.samples
@@ -469,6 +502,9 @@ class Run:
         if self.batches == 1:
             totals.starts = 1
             totals.start_ns = self.is_ready - self.begun + given - self.first_asked
+        if given - self._recorder.looked_at > EVERY_NS:
+            self._recorder.looked_at = given
+            tell(self._recorder)
         if (self.batches - 1) & self.mask:
             return
         self.open = number, asked, self._arrived or given, given

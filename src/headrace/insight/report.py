@@ -6,10 +6,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Generic, TextIO, TypeVar
 
+from headrace.base.html import paragraph, table
+from headrace.base.optional import loaded
 from headrace.insight.figures import Figures, Setup, figures_of, ratio
 from headrace.insight.recorder import Recorder, SlowSample, WorkerTotals, plain_key
 from headrace.insight.verdict import (
@@ -64,6 +67,9 @@ def stats_of(
         "ready_ahead": figures.ahead,
         "timed_batches": totals.turns + totals.starts,
         "slowest_samples": [_described(sample) for sample in slow_samples(recorder, epoch)],
+        "rank": setup.rank,
+        "world": setup.world,
+        "node": setup.node,
         "engine": setup.engine,
         "num_workers": setup.workers,
         "restarts": recorder.restarts,
@@ -145,15 +151,23 @@ class Report:
         return str(self.stats["bottleneck"])
 
     def __str__(self) -> str:
-        parts = [self.verdict, _summary(self.stats), _table(_stage_rows(self.stats))]
+        parts = [self.verdict, _summary(self.stats), text_table(_stage_rows(self.stats))]
         if self.stats["num_workers"]:
-            parts.append(_table(_worker_rows(self.stats)))
+            parts.append(text_table(_worker_rows(self.stats)))
         if self.stats["slowest_samples"]:
-            parts.append(_table(_sample_rows(self.stats)))
+            parts.append(text_table(_sample_rows(self.stats)))
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        parts = [paragraph(self.verdict), paragraph(_summary(self.stats)), table(_stage_rows(self.stats))]
+        if self.stats["num_workers"]:
+            parts.append(table(_worker_rows(self.stats)))
+        if self.stats["slowest_samples"]:
+            parts.append(table(_sample_rows(self.stats)))
+        return "".join(parts)
 
 
 def _summary(stats: Mapping[str, Any]) -> str:
@@ -213,7 +227,7 @@ def _sample_rows(stats: Mapping[str, Any]) -> Iterable[Sequence[str]]:
         yield (shown, as_time(sample["seconds"]), *worker, str(sample["batch"]))
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
+def text_table(rows: Iterable[Sequence[str]]) -> str:
     cells = list(rows)
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -223,12 +237,14 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 class ProgressLine(Generic[T_co]):
     """The batches of a loader, while one line tells how quickly they come and how long the loop waits for them.
 
-    Nothing is written unless the file is a terminal.
+    In a notebook, it is a bar. Elsewhere, nothing is written unless the file is a terminal.
     """
 
     def __init__(self, batches: Iterable[T_co], file: TextIO | None = None) -> None:
         self._batches = batches
         self._file = sys.stderr if file is None else file
+        self._display = _notebook() if file is None else None
+        self._shown: Any = None  # the bar
 
     def __len__(self) -> int:
         """The number of batches.
@@ -239,7 +255,7 @@ class ProgressLine(Generic[T_co]):
         return len(self._batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T_co]:
-        if not self._file.isatty():
+        if self._display is None and not self._file.isatty():
             return iter(self._batches)
         return self._told()
 
@@ -263,16 +279,32 @@ class ProgressLine(Generic[T_co]):
                 n += 1
                 if now - told >= _EVERY_S:
                     told = now
-                    self._write(_CLEAR + describe_progress(n, total, now - begun, waited))
+                    self._tell(n, total, now - begun, waited)
                 yield batch
                 del batch
         finally:
             if n:
-                self._write(_CLEAR + describe_progress(n, total, perf_counter() - begun, waited) + "\n")
+                self._tell(n, total, perf_counter() - begun, waited, end="\n")
 
-    def _write(self, text: str) -> None:
-        self._file.write(text)
-        self._file.flush()
+    def _tell(self, n: int, total: int | None, seconds: float, waited: float, end: str = "") -> None:
+        text = describe_progress(n, total, seconds, waited)
+        if self._display is None:
+            self._file.write(_CLEAR + text + end)
+            self._file.flush()
+            return
+        share = f" value='{min(n, total)}' max='{total}'" if total else " value='1' max='1'" if end else ""
+        bar = self._display.HTML(f"<progress style='width:24em'{share}></progress> {escape(text)}")
+        if self._shown is None:
+            self._shown = self._display.display(bar, display_id=True)
+        else:
+            self._shown.update(bar)
+
+
+def _notebook() -> Any:
+    """What shows things in a notebook; None elsewhere."""
+    ipython = loaded("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return loaded("IPython.display") if shell is not None and hasattr(shell, "kernel") else None
 
 
 def describe_progress(n: int, total: int | None, seconds: float, waited: float) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from headrace.insight.figures import Setup
@@ -15,6 +18,32 @@ from headrace.insight.verdict import as_bytes, as_count, as_percent, as_row, as_
 _MOST_BOXES = 50_000  # samples
 _PROCESS = 1
 _LOOP, _PREPARING, _FIRST_WORKER = 0, 1, 2  # rows of a trace, from the top
+
+
+class Timeline:
+    """What `loader.timeline()` gives: a page. In a notebook, it shows itself.
+
+    Attributes:
+        html: the page, in one piece.
+    """
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        Path(path).write_text(self.html, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"<Timeline, {as_bytes(len(self.html))}: save(path) writes the page>"
+
+    def _repr_html_(self) -> str:
+        style = "width:100%;height:620px;border:0"
+        return f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" style="{style}"></iframe>'
 
 
 def timeline_page(recorder: Recorder, setup: Setup) -> str:
@@ -45,6 +74,7 @@ def timeline_data(recorder: Recorder, setup: Setup) -> dict[str, Any]:
     return {
         "title": f"{stats['engine']}, {as_workers(setup.workers)}" if setup.workers else "no workers",
         "verdict": stats["verdict"],
+        "workers": setup.workers,
         "facts": _facts(stats),
         "rows": [*rows, "training loop"],
         "stages": list(stats["stages"]),

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.base.errors import StateError, WorkerError, warn_user
 from headrace.base.messages import BadSample, Failed, Finished, Outcome, Task, decoded
 from headrace.base.plan import Batches, Due, Plan
+from headrace.base.provenance import SampleOrigin
 from headrace.base.schema import MOST, anything, count, each, items, record, refuse, table, variants, whole
 from headrace.base.state import check_equal
 from headrace.batch.collate import Collator
@@ -169,6 +170,28 @@ class LaneSchedule(Schedule):
             "marks": {},
         }
 
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Any, *, read: bool) -> Any:
+        positions, lengths = self.positions, self.positions.library.lengths
+        if lengths is None:
+            raise ValueError(
+                "Where batches come from is known only if the lengths of all sequences are. Pass lengths=."
+            )
+        first = start.get("step", 0) + ahead * positions.layout.length
+        if positions.n_steps is not None and first >= positions.n_steps:
+            raise IndexError("The epoch has no such batch: it ends before.")
+        assert positions.shares is not None
+        found = []
+        for position in positions.positions:
+            order = positions.order(epoch, position)
+            end = first + positions.layout.length
+            end = end if positions.cycle else min(end, int(positions.shares[position]))
+            found += [self._origin_of(*item) for item in _items_from(order, lengths, first, end)]
+        return found
+
+    def _origin_of(self, piece: int, item: int) -> SampleOrigin:
+        first = self.positions.library.first_item(piece)
+        return SampleOrigin(piece, row=item) if first is None else SampleOrigin(0, row=first + item)
+
     def n_batches(self, epoch: int) -> int:
         steps = self.positions.n_steps
         if steps is None:
@@ -242,6 +265,20 @@ def _joined(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         marks |= {str(len(places) + int(number)): mark for number, mark in course["marks"].items()}
         places += course["places"]
     return {**states[0], "course": {**courses[0], "places": places, "marks": marks}}
+
+
+def _items_from(order: Any, lengths: Any, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The items of a position at some steps: the piece, and the number in it."""
+    if first >= end:
+        return
+    ordinal, offset = locate(order, lengths, first)
+    for _ in range(first, end):
+        piece = int(order.at(np.array([ordinal]))[0])
+        while offset >= lengths[piece]:
+            ordinal, offset = ordinal + 1, 0
+            piece = int(order.at(np.array([ordinal]))[0])
+        yield piece, offset
+        offset += 1
 
 
 class BlockSize:

@@ -41,6 +41,9 @@ class Sequences(Protocol):
     def begins(self, number: int) -> bool:
         """Whether a piece is the beginning of a sequence, and not the rest of the piece before it."""
 
+    def first_item(self, number: int) -> int | None:
+        """Where a piece begins in the one sequence that is cut into pieces; None where each is a sequence."""
+
 
 class SequenceSet:
     """Whole sequences.
@@ -97,6 +100,9 @@ class SequenceSet:
     def begins(self, number: int) -> bool:
         return True
 
+    def first_item(self, number: int) -> int | None:
+        return None
+
 
 class SegmentSet:
     """One long sequence, cut into as many segments as there are positions.
@@ -150,6 +156,9 @@ class SegmentSet:
     def open(self, number: int) -> SequenceReader:
         return open_sequence(self._load(), self._borders[number], self._borders[number + 1])
 
+    def first_item(self, number: int) -> int | None:
+        return self._borders[number]
+
     def begins(self, number: int) -> bool:
         return number == 0
 
@@ -175,6 +184,9 @@ class WindowSet:
 
     def open(self, number: int) -> SequenceReader:
         return StreamRowReader(self._recipe, number, number + 1)
+
+    def first_item(self, number: int) -> int | None:
+        return None
 
     def begins(self, number: int) -> bool:
         return number == 0

@@ -91,6 +91,12 @@ class IterableOrder(Schedule):
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return {"described": dict(self._described), "discard": batch}
 
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Plan | None, *, read: bool) -> Any:
+        raise ValueError(
+            "Where batches come from is not known of an iterable dataset of your own: only it knows what it yields. "
+            "Make it a stream, by headrace.Stream.from_blocks or Stream.from_iterable, or let samples tell."
+        )
+
     def n_batches(self, epoch: int) -> int:
         raise TypeError("An iterable dataset does not know its number of batches.")
 
@@ -162,6 +168,9 @@ class IterablePlan(Plan):
     def next_task(self, worker: int) -> Task:
         self._number += 1
         return Task(self._number - 1, self._pull, worker)
+
+    def number_of(self, task: Task) -> int:
+        return self.batches  # workers that have nothing left are asked, too
 
     def give_one(self, task: Task, outcome: Outcome) -> int:
         lane = self.lanes.get(task.worker)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from headrace.base.messages import Failed, Finished, Outcome, PackedIndices, PlacedKeys, Task
-from headrace.base.plan import Plan
+from headrace.base.messages import Failed, Finished, Outcome, PackedIndices, PlacedKeys, Skipped, Task
+from headrace.base.plan import Due, Plan
 from headrace.base.user_classes import stands_in
 from headrace.order.batch_order_sampler import BatchOrderSampler
 from headrace.order.batch_sampler import BatchSampler
@@ -92,7 +92,7 @@ class KeyPlan(Plan):
         n_ahead = len(self.start.get("ahead", ()))
         return int(self.start.get("position", self.first)) + n_ahead
 
-    def next_task(self, worker: int) -> Task | Failed | None:
+    def next_task(self, worker: int) -> Task | Failed | Due | None:
         if self._has_ended:
             return None
         try:
@@ -102,8 +102,9 @@ class KeyPlan(Plan):
             return None
         except Exception as error:  # noqa: BLE001 (a sampler's error is raised when its batch is due)
             return Failed(self._take_number(), error)
-        if self._done:
-            return Task(self._take_number(), keys, worker)
+        if self._done or self.skips:
+            task = Task(self._take_number(), keys, worker)
+            return (task, Skipped(task.number, ())) if self.is_skipped(task.number) else task
         self._number += 1
         return Task(self._number - 1, keys, worker)
 

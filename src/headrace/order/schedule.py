@@ -88,6 +88,25 @@ class Schedule(ABC):
             raise StateError("Only streams, and sequences of unknown lengths, need the states of all ranks. Pass one.")
         return states[0]
 
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Plan | None, *, read: bool) -> Any:
+        """Where the samples of a batch come from, as a list of `SampleOrigin`.
+
+        Args:
+            start: a position in the epoch; empty for its beginning.
+            ahead: how many batches come between that and the batch.
+            plan: of the epoch, if it is the latest one.
+            read: whether data may be read, to count rows.
+
+        Raises:
+            ValueError: that is not known; says why.
+            IndexError: the epoch has no such batch.
+        """
+        raise ValueError(f"Where batches come from is not known of {self.kind}.")
+
+    def leads_to(self, batches: int, start: Mapping[str, Any]) -> bool:
+        """Whether the first batches of an epoch, cut as they are now, lead to a position."""
+        return True
+
     def expected(self, plan: Plan) -> Any:
         """What all ranks are to get in an epoch, for an audit; None if that is not known."""
         return None

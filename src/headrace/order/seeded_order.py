@@ -15,6 +15,7 @@ from headrace.base.errors import StateError
 from headrace.base.generators import GENERATORS, derive_key
 from headrace.base.messages import PackedIndices, Place, PlacedKeys
 from headrace.base.plan import Plan
+from headrace.base.provenance import origins_of_keys
 from headrace.base.schema import MOST, anything, count, each, items, maybe, positive, record, refuse, whole
 from headrace.base.state import check_equal
 from headrace.base.user_classes import stands_in
@@ -206,6 +207,39 @@ class SeededOrder(Schedule):
 
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return self._saved(batch * self._per_batch, [])
+
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Plan | None, *, read: bool) -> Any:
+        position = start.get("position", 0) + ahead * self._per_batch
+        order = seeded_order(self._items, self._seed, epoch)
+        if order is None:
+            placed = self._drawn_again(epoch, start.get("position", 0), ahead)
+        elif hasattr(order, "batch"):
+            placed = next(self._from_batch_order(order, epoch, position), None)
+        else:
+            placed = next(self._from_order(order, epoch, position), None)
+        if placed is None:
+            raise IndexError("The epoch has no such batch: it ends before.")
+        keys = placed.keys.array.tolist() if isinstance(placed.keys, PackedIndices) else placed.keys
+        return origins_of_keys(keys if self._batches or self._batch_size is not None else [keys])
+
+    def _drawn_again(self, epoch: int, position: int, ahead: int) -> PlacedKeys | None:
+        """A batch of a user's own sampler, which is gone through once more."""
+        if any(state is not None for state in states_of(self._parts)):
+            raise ValueError(
+                "Where batches come from is not known with a sampler that has a state: it cannot be gone through "
+                "again without moving it."
+            )
+        told = self._told_epochs()
+        try:
+            _set_epoch(self._items, epoch)
+            return next(islice(self._from_items(epoch, position), ahead, None), None)
+        finally:
+            for part, before in zip(self._parts, told, strict=True):
+                if before is not None and callable(set_epoch := getattr(part, "set_epoch", None)):
+                    set_epoch(before)
+
+    def leads_to(self, batches: int, start: Mapping[str, Any]) -> bool:
+        return bool(start.get("position", 0) == batches * self._per_batch)
 
     def expected(self, plan: Plan) -> Any:
         from headrace.order.expected import DealtOrder

@@ -10,7 +10,9 @@ from typing import Any
 
 from headrace.base.errors import StateError, warn_user
 from headrace.base.generators import GENERATORS
+from headrace.base.messages import PackedIndices
 from headrace.base.plan import Plan
+from headrace.base.provenance import origins_of_keys
 from headrace.base.schema import MOST, anything, count, flag, items, maybe, positive, record, refuse, variants, whole
 from headrace.base.state import (
     check_equal,
@@ -245,6 +247,36 @@ class TorchOrder(Schedule):
     def seek(self, epoch: int, batch: int) -> dict[str, Any]:
         return {"described": self._describe(), "seek": batch}
 
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Plan | None, *, read: bool) -> Any:
+        """Of the latest epoch, whose draws are known; of samplers that draw nothing, of any."""
+        batch = ahead + (0 if plan is None or not start else plan.first)
+        live, own, epochs = save_generators(), self._own_generators(), self.epochs()
+        try:
+            if not _draws_nothing(self._index_sampler):
+                self._go_back(plan)
+            key = next(islice(self.iterate(), batch, None), _END)
+        finally:
+            self._set_generators({"global": live, "own": own})
+            self._set_epochs(epochs)
+        if key is _END:
+            raise IndexError("The epoch has no such batch: it ends before.")
+        keys: Any = key.array.tolist() if isinstance(key, PackedIndices) else key
+        return origins_of_keys(keys if self._batched else [keys])
+
+    def _go_back(self, plan: Plan | None) -> None:
+        """Set all generators as they were when the epoch began."""
+        keys: Any = getattr(plan, "source", None)
+        known = None if keys is None or plan is None else keys.replay(plan.batches)
+        if known is None or "seek" in plan.start:  # type: ignore[union-attr]
+            raise ValueError(
+                "Without seed=, the order of an epoch is drawn when it begins: only batches of the latest epoch are "
+                "known. Pass seed= to know those of all epochs."
+            )
+        if known["samplers"] or known["at_iter"] is not None:
+            raise ValueError("Where batches come from is not known with a sampler that has a state. Pass seed=.")
+        self._set_generators(known["at_first"])
+        self._set_epochs(known["epochs"])
+
     def n_batches(self, epoch: int) -> int:
         return len(self._index_sampler)
 
@@ -262,6 +294,14 @@ class TorchOrder(Schedule):
     def is_settled(self) -> bool:
         """Whether all draws of an epoch are done with its first key."""
         return is_settled(self._index_sampler)
+
+
+def _draws_nothing(index_sampler: Any) -> bool:
+    """Whether a sampler yields the same in every epoch."""
+    if type(index_sampler).__name__ == "BatchSampler":
+        index_sampler = index_sampler.sampler
+    known = ("headrace.order.samplers", "torch.utils.data.sampler")
+    return type(index_sampler).__name__ == "SequentialSampler" and type(index_sampler).__module__ in known
 
 
 class FollowedKeys:

@@ -292,8 +292,8 @@ def _adbc() -> Any:
 
 
 def _psycopg() -> Any:
-    import_extra("psycopg.types.json", "sql", "Reading from PostgreSQL through psycopg")
-    return import_extra("psycopg", "sql", "Reading from PostgreSQL through psycopg")
+    import_extra("psycopg.types.json", "psycopg", "Reading from PostgreSQL through psycopg")
+    return import_extra("psycopg", "psycopg", "Reading from PostgreSQL through psycopg")
 
 
 def _as_text(json: str | bytes) -> str:

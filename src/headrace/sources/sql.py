@@ -17,6 +17,8 @@ from headrace.sources.databases import Answer, Database, Parameters, SQLite, dif
 from headrace.sources.retry import Retries
 from headrace.sources.source import Block, Chunk, FileVersion, OnBad
 
+_MOST_SHOWN = 80  # characters of a query
+
 Statement: TypeAlias = tuple[str, Parameters]
 """A query and its parameters."""
 
@@ -250,6 +252,13 @@ class SqlSource:
         borders = [(block.start, block.rows) for block in listing.blocks]
         digest = hashlib.sha256(json.dumps([list(listing.types), borders], default=repr).encode())
         return [FileVersion(f"{self._database.location}: {self._queries.query}", None, digest.hexdigest()[:16])]
+
+    def shown(self) -> str:
+        """As it would be written, without password and parameters."""
+        query = " ".join(self._queries.query.split())
+        query = query if len(query) <= _MOST_SHOWN else f"{query[: _MOST_SHOWN - 1]}…"
+        key = f", key={', '.join(self._key)!r}" if self._key else ""
+        return f"read_sql({self._database.location!r}, {query!r}{key})"
 
     def describe(self) -> dict[str, Any]:
         listing = self._listing

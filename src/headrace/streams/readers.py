@@ -35,7 +35,7 @@ def read_text(
     follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
-) -> Stream:
+) -> Stream[str]:
     """A stream of the lines of text files, without their newlines; or of their words, or of whole files.
 
     Paths are one or many: files, directories, globs, or addresses such as `s3://bucket/key` (extra `remote`).
@@ -69,7 +69,7 @@ def read_text(
 
 def read_jsonl(
     paths: Paths, *, follow: bool = False, files: FileOptions | None = None, **options: Unpack[TextArguments]
-) -> Stream:
+) -> Stream[Any]:
     """A stream of JSON values, one per line. Paths and arguments are those of `read_text`."""
     from headrace.sources.options import TextArguments, merge_options
     from headrace.sources.text import JsonLinesSource
@@ -92,7 +92,7 @@ def read_csv(
     follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TextArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of CSV files, as dicts, or in batches of columns.
 
     Args:
@@ -127,7 +127,7 @@ def read_parquet(
     filters: Any = None,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of Parquet files (extra `arrow`).
 
     Args:
@@ -156,7 +156,7 @@ def read_arrow(
     follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[TableArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of Arrow and Feather files (extra `arrow`).
 
     Args:
@@ -181,7 +181,7 @@ def read_tar(
     follow: bool = False,
     files: FileOptions | None = None,
     **options: Unpack[ArchiveArguments],
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the samples of tar archives, named as WebDataset names them: a dict per key, by extension.
 
     Args:
@@ -212,7 +212,7 @@ def read_sql(
     driver: str | None = None,
     retries: Retries | None = None,
     follow: str | None = None,
-) -> Stream:
+) -> Stream[dict[str, Any]]:
     """A stream of the rows of a query: of SQLite, or of PostgreSQL (extra `sql`).
 
     Args:

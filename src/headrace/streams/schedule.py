@@ -17,6 +17,7 @@ from headrace.order.seeded_order import is_running
 from headrace.streams.audited import ExpectedRows
 from headrace.streams.counts import RowCounts
 from headrace.streams.fetch import StreamJob
+from headrace.streams.origins import Origins, rows_after
 from headrace.streams.plan import StreamPlan
 from headrace.streams.rank_split import Item, Pool, left_over
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
@@ -244,6 +245,32 @@ class StreamSchedule(Schedule):
         except UnknownCountError:
             return {"described": self._described(), "discard": batch}
         return {**found, "place": [index + 1, 0]}
+
+    def origins(self, epoch: int, start: Mapping[str, Any], ahead: int, plan: Any, *, read: bool) -> Any:
+        loading = self.loading
+        if loading.skips:
+            raise ValueError(
+                'Where batches come from is not known with on_error="skip": only reading tells which rows are left out.'
+            )
+        shares = RankWindows(loading, self.counts, epoch, _pool_of(start))
+        if not read:
+            shares.ask = refuse_to_count
+        origins = Origins(loading.recipe, self.counts, shares.ask)
+        n_before, size = ahead * loading.batch_rows, loading.batch_rows
+        try:
+            spans = list(rows_after(shares, loading.shard.rank, start.get("place", (0, 0)), n_before, size))
+            found = [one for share, rows in spans for one in origins.of_share(share, rows)]
+        except UnknownCountError:
+            raise ValueError(
+                "How many rows the parts of this stream have is not known before they are read. Pass read=True to "
+                "count them now."
+            ) from None
+        if not found or (loading.drop_last and sum(len(rows) for _, rows in spans) < size):
+            raise IndexError("The epoch has no such batch: it ends before.")
+        return found
+
+    def leads_to(self, batches: int, start: Mapping[str, Any]) -> bool:
+        return "pool" not in start
 
     def gather(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The state of this rank; where there were more or fewer ranks, its part of what all of them have left.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from headrace.base.errors import check_count, warn_user
+from headrace.base.html import code
 from headrace.base.optional import loaded
 from headrace.base.randomness import SampleRandomness
+from headrace.base.typevars import Row
 from headrace.base.world import get_worker_info
 from headrace.data.dataset import IterableDataset
 from headrace.order.shard import Shard, resolve_shard
@@ -26,12 +28,15 @@ from headrace.streams.live import LiveSource
 from headrace.streams.rank_windows import Loading, RankWindows, UnknownCountError, refuse_to_count
 from headrace.streams.reading import WindowReader, count_in
 from headrace.streams.recipe import Ask, Recipe
+from headrace.streams.shown import NAMES, shown_recipe
 from headrace.streams.steps import Filter, FlatMap, Map, MapAtOnce, MapBatches, Step
 from headrace.streams.tokens import Packing
 from headrace.streams.user_sources import IterableSource, OwnSource, Sharing
 from headrace.streams.windows import EmptyWindows, Limit, Share, Shuffle
 
 __all__ = ["Recipe", "Stream"]
+
+U = TypeVar("U")
 
 _FEWEST_ROWS = 64  # in a window: who asks for fewer means blocks, as windows once were
 
@@ -47,7 +52,7 @@ class _Iteration:
 _READ_S = 0.01  # before rows are given
 
 
-class Stream(IterableDataset[Any]):
+class Stream(IterableDataset[Row]):
     """Records of files or of a query, read piece by piece, in the workers; made by `read_text`, `read_csv` and others.
 
     Guarantees: in headrace's DataLoader, batches are a function of the data, the arguments, the seed and the epoch: the
@@ -64,8 +69,8 @@ class Stream(IterableDataset[Any]):
 
     @classmethod
     def from_blocks(
-        cls, blocks: Iterable[Any], read: Callable[[Any], Iterable[Any]], *, counts: Iterable[int] | None = None
-    ) -> Stream:
+        cls, blocks: Iterable[Any], read: Callable[[Any], Iterable[U]], *, counts: Iterable[int] | None = None
+    ) -> Stream[U]:
         """A stream from a source of your own.
 
         Args:
@@ -82,16 +87,16 @@ class Stream(IterableDataset[Any]):
             >>> list(stream.map(lambda n: n * n))
             [0, 1, 4, 100, 121, 144]
         """
-        return cls(Recipe(OwnSource(blocks, _checked(read), counts)))
+        return cls(Recipe(OwnSource(blocks, _checked(read), counts)))  # type: ignore[return-value]
 
     @classmethod
     def from_iterable(
         cls,
-        rows: Iterable[Any] | Callable[[], Iterable[Any]],
+        rows: Iterable[U] | Callable[[], Iterable[U]],
         *,
         shard: Sharing = "stride",
         block_rows: int = 1024,
-    ) -> Stream:
+    ) -> Stream[U]:
         """A stream of the rows of any iterable, such as an `IterableDataset`: each row once over all workers and ranks.
 
         An iterable can only be read from its beginning. So every worker goes through all of it, and leaves out the rows
@@ -125,7 +130,7 @@ class Stream(IterableDataset[Any]):
         if shard not in ("stride", "dispatch"):
             raise ValueError(f"shard must be 'stride' or 'dispatch', got {shard!r}.")
         check_count("block_rows", block_rows, 1)
-        return cls(Recipe(IterableSource(rows, shard, block_rows)))
+        return cls(Recipe(IterableSource(rows, shard, block_rows)))  # type: ignore[return-value]
 
     @classmethod
     def live(
@@ -180,7 +185,7 @@ class Stream(IterableDataset[Any]):
         """
         return explain(self.recipe, self._counts, workers=workers, world=world)
 
-    def map(self, fn: Callable[[Any], Any], *, threads: int | None = None, at_once: int = 64) -> Stream:
+    def map(self, fn: Callable[[Row], U], *, threads: int | None = None, at_once: int = 64) -> Stream[U]:
         """What `fn` makes of each row; an `async def` function is awaited, for several rows at a time.
 
         Guarantees: with `threads`, rows come in their order, and results, errors and what is drawn from
@@ -211,15 +216,15 @@ class Stream(IterableDataset[Any]):
         check_count("threads", threads, 1)
         return self._then(MapAtOnce(fn, threads))
 
-    def filter(self, fn: Callable[[Any], Any]) -> Stream:
+    def filter(self, fn: Callable[[Row], Any]) -> Stream[Row]:
         """The rows for which `fn` is true."""
         return self._then(Filter(_checked(fn)))
 
-    def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Stream:
+    def flat_map(self, fn: Callable[[Row], Iterable[U]]) -> Stream[U]:
         """All that `fn` yields for each row."""
         return self._then(FlatMap(_checked(fn)))
 
-    def map_batches(self, fn: Callable[[dict[str, Any]], dict[str, Any]], size: int = 1024) -> Stream:
+    def map_batches(self, fn: Callable[[dict[str, Any]], dict[str, Any]], size: int = 1024) -> Stream[Any]:
         """What `fn` makes of columns: a dict of arrays and lists, of `size` rows or fewer; it may give more or fewer.
 
         Raises:
@@ -237,7 +242,7 @@ class Stream(IterableDataset[Any]):
         drop_rest: bool = False,
         padding_value: Any = None,
         at_once: int = 1024,
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Rows of `length` tokens, of rows that are sequences of tokens: lists, arrays, or dicts of them.
 
         Batches of numbers are `[batch, length]` arrays, one for each field of a dict. Without `fit`, sequences follow
@@ -288,7 +293,7 @@ class Stream(IterableDataset[Any]):
         blocks: int | None = None,
         seed: int = 0,
         memory: int | str = "2 GB",
-    ) -> Stream:
+    ) -> Stream[Row]:
         """The rows in random order, another one in every epoch.
 
         The blocks of the data are taken in random order, and some of them, read at a time, have their rows shuffled
@@ -328,7 +333,7 @@ class Stream(IterableDataset[Any]):
             )
         return Stream(replace(self.recipe, shuffle=Shuffle(blocks, seed, window, size_in_bytes(memory, "memory"))))
 
-    def repeat(self, times: int | None = None) -> Stream:
+    def repeat(self, times: int | None = None) -> Stream[Row]:
         """The data so many times, as one epoch; each time in another order, if shuffled; a mix comes as it is.
 
         Args:
@@ -343,7 +348,7 @@ class Stream(IterableDataset[Any]):
         rounds = self.recipe.rounds
         return Stream(replace(self.recipe, rounds=None if times is None or rounds is None else rounds * times))
 
-    def take(self, n: int) -> Stream:
+    def take(self, n: int) -> Stream[Row]:
         """The first `n` rows, over all ranks.
 
         Raises:
@@ -352,7 +357,7 @@ class Stream(IterableDataset[Any]):
         check_count("The number of rows", n, 0)
         return self._limit(0, n)
 
-    def skip(self, n: int) -> Stream:
+    def skip(self, n: int) -> Stream[Row]:
         """All rows but the first `n`, over all ranks.
 
         Raises:
@@ -361,7 +366,7 @@ class Stream(IterableDataset[Any]):
         check_count("The number of rows", n, 0)
         return self._limit(n, None)
 
-    def _limit(self, skip: int, take: int | None) -> Stream:
+    def _limit(self, skip: int, take: int | None) -> Stream[Row]:
         self._refuse_after_packing("take() and skip")
         if self.recipe.steps:
             self._refuse_live("take() and skip", "call them before map(), filter() and the like")
@@ -370,7 +375,7 @@ class Stream(IterableDataset[Any]):
         limit = Limit(len(self.recipe.steps), skip, take)
         return Stream(replace(self.recipe, limits=(*self.recipe.limits, limit)))
 
-    def as_columns(self) -> Stream:
+    def as_columns(self) -> Stream[Any]:
         """The same rows, whose batches are dicts of columns: slices of arrays, not collated row by row."""
         return Stream(replace(self.recipe, as_columns=True))
 
@@ -383,10 +388,10 @@ class Stream(IterableDataset[Any]):
         check_count("epoch", epoch, 0)
         self._iteration.epoch = epoch
 
-    def _then(self, step: Step) -> Stream:
+    def _then(self, step: Step) -> Stream[Any]:
         if self.recipe.packing is not None and isinstance(step, Map):
             return Stream(replace(self.recipe, packed_steps=(*self.recipe.packed_steps, step)))
-        self._refuse_after_packing(_NAMES[type(step)])
+        self._refuse_after_packing(NAMES[type(step)])
         return Stream(replace(self.recipe, steps=(*self.recipe.steps, step)))
 
     def _refuse_live(self, method: str, why: str) -> None:
@@ -406,7 +411,7 @@ class Stream(IterableDataset[Any]):
                 "before, or choose another draw=."
             )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         """The rows of this process: of its rank, and in a worker of torch's DataLoader of that worker."""
         found = resolve_shard("auto", "allow") or Shard()
         if found.world > 1:
@@ -508,28 +513,14 @@ class Stream(IterableDataset[Any]):
         return n_rows // length if recipe.packing.drops_rest else -(-n_rows // length)
 
     def __repr__(self) -> str:
-        recipe = self.recipe
-        steps = "".join(f".{_NAMES[type(step)]}(...)" for step in recipe.steps)
-        shuffled = "" if recipe.shuffle is None else f".shuffle({_shown(recipe.shuffle)})"
-        return f"Stream({type(recipe.source).__name__}){shuffled}{steps}"
+        return shown_recipe(self.recipe)
 
-
-_NAMES: dict[type, str] = {
-    Map: "map",
-    MapAtOnce: "map",
-    Filter: "filter",
-    FlatMap: "flat_map",
-    MapBatches: "map_batches",
-    PackFit: "pack",
-}
+    def _repr_html_(self) -> str:
+        return code(repr(self).replace(").", ")\n  ."))
 
 
 def _raise(index: int, row: Any, error: Exception) -> None:
     raise error
-
-
-def _shown(shuffle: Shuffle) -> str:
-    return str(shuffle.rows or "") if shuffle.blocks is None else f"blocks={shuffle.blocks}"
 
 
 def _checked(fn: Any) -> Any:

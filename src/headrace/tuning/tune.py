@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from headrace.base.errors import WorkerError
+from headrace.base.html import code, paragraph, table
 from headrace.data.dataset import is_iterable_dataset
 from headrace.frameworks.framework import framework_of, resolve_output
 from headrace.loader import DataLoader
@@ -51,12 +52,14 @@ class Trial:
 
     Attributes:
         first_s: until the first batch, the start of the workers included.
-        samples_per_s: afterwards.
+        samples_per_s: afterwards, without those that were loaded ahead of the first ones.
+        sample_s: what a worker took for a sample; 0 if that is not known.
     """
 
     candidate: Candidate
     first_s: float
     samples_per_s: float
+    sample_s: float = 0.0
 
     def step_s(self, batch_size: int, model_s: float) -> float:
         """How long a step of the training takes: without workers, the model waits for each batch to be made."""
@@ -78,21 +81,39 @@ class TrialSetup:
 
 
 def try_out(candidate: Candidate, setup: TrialSetup, seconds: float) -> Trial:
-    """Load for this many seconds, over as many epochs as it takes; at least two batches.
+    """Load for this many seconds, over as many epochs as it takes; at least a batch for each worker.
+
+    Batches that workers finished before the clock started say nothing about their speed: as many as they load ahead are
+    discarded first.
 
     Raises:
         Exception: whatever loading raises.
     """
-    started = perf_counter()
+    started, size = perf_counter(), setup.batch_size or 1
     with setup.loader(candidate) as loader, closing(_endless(loader)) as batches:
         next(batches)
         first_s = perf_counter() - started
+        for _ in range(candidate.workers * (loader.prefetch_factor or 0)):
+            next(batches)
         n, began = 0, perf_counter()
-        while n == 0 or perf_counter() - started < seconds:
+        while n < max(candidate.workers, 1) or perf_counter() - started < seconds:
             next(batches)
             n += 1
         elapsed = perf_counter() - began
-    return Trial(candidate, first_s, n * (setup.batch_size or 1) / elapsed)
+        sample_s = 0.0 if is_iterable_dataset(setup.dataset) else loader.stats()["batch_seconds"]["fetch"] / size
+    return Trial(candidate, first_s, n * size / elapsed, sample_s)
+
+
+def bounded(stages: Stages, trials: list[Trial]) -> tuple[Stages, list[Trial]]:
+    """The same, with the shortest time that a sample took anywhere, and no rate beyond workers / that time."""
+    fetch_s = min([stages.fetch_s, *(trial.sample_s for trial in trials if trial.sample_s > 0)])
+    if fetch_s <= 0:
+        return stages, trials
+    fastest = [max(trial.candidate.workers, 1) / fetch_s for trial in trials]
+    rates = [min(trial.samples_per_s, most) for trial, most in zip(trials, fastest, strict=True)]
+    return replace(stages, fetch_s=fetch_s), [
+        replace(trial, samples_per_s=rate) for trial, rate in zip(trials, rates, strict=True)
+    ]
 
 
 def _endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
@@ -160,6 +181,11 @@ class Tuning:
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
         return "\n".join([describe_stages(self.stages), *(line.rstrip() for line in lines), *self.remarks, self.line])
 
+    def _repr_html_(self) -> str:
+        rows, best = [COLUMNS, *self.rows()], self.trials.index(self.best)
+        remarks = "".join(map(paragraph, self.remarks))
+        return paragraph(describe_stages(self.stages)) + table(rows, marked=best) + remarks + code(self.line)
+
 
 COLUMNS = ("workers", "first batch", "samples/s", "batches/s", "model waits per step")
 
@@ -176,7 +202,8 @@ def tune(
     """Find out which workers load a dataset best here: measure its stages, try candidates, compare.
 
     Guarantees: whatever is recommended gives the same batches in the same order. No more workers than cores are
-    tried, nor batches loaded ahead that would not fit into a quarter of the free memory.
+    tried, nor batches loaded ahead that would not fit into a quarter of the free memory. No rate is reported that the
+    workers cannot have: workers / time of a sample.
 
     Args:
         data: a dataset, or a loader of one, headrace's or torch's, whose batch size and collate function are taken.
@@ -198,7 +225,7 @@ def tune(
     """
     if seconds <= 0 or step_time < 0:
         raise ValueError(f"seconds must be positive and step_time not negative, got {seconds} and {step_time}.")
-    framework_of(resolve_output("auto"))  # importing it may take seconds, which are nobody's here
+    framework_of(resolve_output("auto"))  # importing it may take seconds, which do not count here
     deadline = perf_counter() + seconds
     dataset, batch_size, collate_fn, options = _taken_apart(data, batch_size, collate_fn)
     tell("the stages alone", 0.0)
@@ -215,6 +242,7 @@ def tune(
         else:
             tell(str(candidate), 1 - (deadline - perf_counter()) / seconds)
             trials.append(try_out(candidate, setup, each))
+    stages, trials = bounded(stages, trials)
     best = choose(trials, stages.batch_size, step_time)
     prefetch = estimate_prefetch(stages, machine, best.candidate.workers)
     return Tuning(stages, machine, tuple(trials), best, batch_size, prefetch, step_time, tuple(remarks))
