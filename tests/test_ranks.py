@@ -297,7 +297,7 @@ def test_what_is_no_shard(shard):
 
 
 def test_what_is_no_way_to_be_even():
-    with pytest.raises(ValueError, match="even must be one of 'drop', 'pad', 'repeat', 'allow', got 'fill'"):
+    with pytest.raises(ValueError, match="even must be one of 'drop', 'pad', 'repeat', 'allow', 'agree', got 'fill'"):
         DataLoader(range(4), shard=(0, 2), even="fill")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.messages import Exhausted, Finished, IterableStart, Outcome, Place, PlacedKeys, Pull, Task
@@ -30,7 +30,7 @@ class LaneProgress:
     batches: int = 0
     state: Any = None
     has_ended: bool = False
-    since: int = 0
+    since: int = field(default=0, compare=False)
 
     def saved(self) -> dict[str, Any]:
         """For a position."""
@@ -156,7 +156,7 @@ class IterablePlan(Plan):
                 size,
                 lane["state"],
                 lane["has_ended"],
-                lane["batches"] if lane["state"] is None else lane.get("since", 0),
+                lane["batches"] if lane["state"] is None and not lane["has_ended"] else lane.get("since", 0),
             )
             for lane in lanes
         )
