@@ -111,3 +111,24 @@ def _open_file(opened: pa.NativeFile, columns: Sequence[str] | None) -> ipc.Reco
     places = (reader.schema.get_field_index(name) for name in columns)
     wanted = sorted(place for place in places if place >= 0)  # the others are given by folders
     return ipc.open_file(opened, options=ipc.IpcReadOptions(included_fields=wanted))
+
+
+def rows_of_file(
+    path: str, content: bytes, start: int, stop: int, columns: Sequence[str] | None = None
+) -> Iterator[Chunk]:
+    """The rows [start, stop) of an Arrow file that is part of another one.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        reader, place = ipc.open_file(pa.py_buffer(content)), 0
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            low, high = max(start - place, 0), min(stop - place, batch.num_rows)
+            if low < high:
+                batch = batch if columns is None else batch.select(list(columns))
+                yield from table_chunks([batch.slice(low, high - low)])
+            place += batch.num_rows
+    except (pa.ArrowException, KeyError) as error:
+        raise RecordError(f"{path} is damaged: its table cannot be read: {error}.") from error

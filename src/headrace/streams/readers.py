@@ -179,6 +179,95 @@ def read_tar(
     return Stream(Recipe(TarSource(_checked_paths(paths), decode=decode, split=split, options=merged)))
 
 
+def read_tfrecord(
+    paths: Paths,
+    *,
+    features: Mapping[str, Any] | None = None,
+    parse: bool = True,
+    split: bool | None = None,
+    checksums: bool | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[ArchiveArguments],
+) -> Stream:
+    """A stream of the records of TFRecord files, which are `tf.train.Example` messages; needs no TensorFlow.
+
+    Args:
+        features: what to read: by name, `int`, `float`, `bytes` or `str` for exactly one value, or a list of one of
+            these, as in `{"label": int, "tokens": [int]}`, for any number. If None, everything: numbers as arrays,
+            bytes by themselves if there is one, else in a list.
+        parse: False gives records as bytes.
+        split: whether to split files into blocks; None splits those that are local and not compressed.
+        checksums: whether to verify the checksums of records; None if google-crc32c is installed (extra `tfrecord`).
+            Those of lengths are always verified.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_tar`.
+        options: see `read_tar`.
+    """
+    from headrace.sources.options import ArchiveArguments, merge_options
+    from headrace.sources.tfrecord import TfRecordSource
+
+    merged = merge_options("read_tfrecord", files, options, ArchiveArguments)
+    source = TfRecordSource(
+        _checked_paths(paths), features=features, parse=parse, split=split, checksums=checksums, options=merged
+    )
+    return _stream(source, rows)
+
+
+def read_mds(
+    folders: Paths,
+    *,
+    decode: bool | Mapping[str, Decoder | None] = True,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the samples of MosaicML Streaming's MDS shards.
+
+    Args:
+        folders: one or many, local or in a store, each with an `index.json`.
+        decode: True decodes columns by their encodings: images to arrays (extra `pillow`), but nothing is unpickled.
+            False leaves them as bytes. A dict adds or replaces decoders, by column or encoding:
+            `{"pkl": pickle.loads, "image": None}`.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.mds import MdsSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_mds", files, options, TableArguments)
+    return _stream(MdsSource(_checked_paths(folders), decode=decode, columns=columns, options=merged), rows)
+
+
+def read_litdata(
+    folders: Paths,
+    *,
+    decode: bool | Mapping[str, Decoder | None] = True,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the samples of LitData's chunks, as they were written: dicts, tuples, lists or single values.
+
+    Args:
+        folders: one or many, local or in a store, each with an `index.json`.
+        decode: see `read_mds`; tensors are arrays.
+        columns: which leaves to read, as dicts; those of a nested dict are called `outer.inner`. All if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.litdata import LitDataSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_litdata", files, options, TableArguments)
+    return _stream(LitDataSource(_checked_paths(folders), decode=decode, columns=columns, options=merged), rows)
+
+
 def read_sql(
     dsn: str | os.PathLike[str],
     query: str,
