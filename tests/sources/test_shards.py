@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from headrace.sources.litdata import LitDataSource
 from headrace.sources.mds import MdsSource
 from headrace.sources.options import FileOptions
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
+from tests.sources.library_rows import N, plain, rows_of_library
 from tests.sources.shard_files import offset_file, sized_record, write_litdata, write_mds
 
 KINDS = {"mds": (MdsSource, write_mds), "litdata": (LitDataSource, write_litdata)}
@@ -30,7 +30,9 @@ def numbered(sizes, word="word"):
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30, deadline=None)
-@given(shards=st.lists(st.lists(words, max_size=9), min_size=1, max_size=3), block=st.sampled_from([1, 30, 100, 10_000]))
+@given(
+    shards=st.lists(st.lists(words, max_size=9), min_size=1, max_size=3), block=st.sampled_from([1, 30, 100, 10_000])
+)
 def test_samples_come_once_whatever_the_blocks(tmp_path_factory, kind, shards, block):
     make, write = KINDS[kind]
     folder = tmp_path_factory.mktemp(kind)
@@ -84,21 +86,17 @@ def test_damage_is_an_error_that_names_the_file_or_other_rows(tmp_path_factory, 
     content = bytearray(path.read_bytes())
     content[place % len(content)] = byte
     path.write_bytes(content[:place] if cut else content)
-    source = make(folder)
-    try:
-        found = all_rows(source)
-    except RecordError as error:
-        assert str(path) in str(error)
-    else:
-        assert len(found) == len(rows)
-    bad = []
-    try:
-        kept = [row for block in source.blocks() for row in rows_of(source, block, on_bad=bad.append)]
-    except RecordError as error:
-        assert str(path) in str(error)
-    else:
-        assert len(kept) + len(bad) == len(rows)
-        assert all(str(path) in record.where for record in bad)
+    source, bad = make(folder), []
+    for read in (all_rows, lambda source: [rows_of(source, block, on_bad=bad.append) for block in source.blocks()]):
+        try:
+            found = read(source)
+        except RecordError as error:
+            named = str(error)
+        else:
+            named = str(path)
+            assert len(found) == len(rows) or len(found[0]) + len(bad) == len(rows)
+        assert str(path) in named
+    assert all(str(path) in record.where for record in bad)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,142 +139,20 @@ def test_pickles_stay_bytes_unless_a_decoder_is_given(tmp_path):
     assert all_rows(MdsSource(tmp_path, decode=False))[0]["id"] == struct.pack("<q", 7)
 
 
-# What the libraries themselves write and read.
+def test_the_samples_are_those_of_mosaicml(tmp_path):
+    for name, theirs in rows_of_library("mosaic", "streaming", tmp_path).items():
+        source = MdsSource(tmp_path / name, options=FileOptions(block_bytes=1000))
+        assert [plain(row) for row in all_rows(source)] == theirs
+        assert len(source.versions()) > 2
+        assert source.describe()["compression"] == ([] if name == "plain" else [name])
 
 
-def plain(value):
-    """A value of any library as plain Python."""
-    match value:
-        case dict():
-            return {key: plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return type(value)(plain(each) for each in value)
-        case memoryview():
-            return bytes(value)
-        case _ if type(value).__module__.startswith("PIL"):
-            return np.asarray(value.convert("RGB")).tolist()
-        case _:
-            return np.asarray(value).tolist() if hasattr(value, "dtype") else value
-
-
-@pytest.fixture
-def mosaic():
-    """MosaicML's library, where it can be imported."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("streaming", reason="needs mosaicml-streaming", exc_type=ImportError)
-
-
-def mds_samples(n):
-    from decimal import Decimal
-
-    from PIL import Image
-
-    random = np.random.default_rng(0)
-    for i in range(n):
-        pixels = random.integers(0, 255, (4, 5, 3), np.uint8)
-        yield {
-            "number": i,
-            "small": np.int8(i),
-            "real": np.float32(i / 3),
-            "text": "é" * (i % 4),
-            "raw": bytes(i % 3),
-            "fixed": random.random((2, 3)).astype(np.float32),
-            "typed": np.arange(i + 1, dtype=np.int16),
-            "free": np.ones((i % 3 + 1, 2), np.uint8),
-            "json": {"i": [i, None]},
-            "big": 10**30 + i,
-            "decimal": Decimal("1.50") * i,
-            "png": Image.fromarray(pixels),
-            "pil": Image.fromarray(pixels),
-        }
-
-
-MDS_COLUMNS = {
-    "number": "int",
-    "small": "int8",
-    "real": "float32",
-    "text": "str",
-    "raw": "bytes",
-    "fixed": "ndarray:float32:2,3",
-    "typed": "ndarray:int16",
-    "free": "ndarray",
-    "json": "json",
-    "big": "str_int",
-    "decimal": "str_decimal",
-    "png": "png",
-    "pil": "pil",
-}
-
-
-@pytest.mark.parametrize("compression", [None, "zstd", "gz"])
-def test_the_samples_are_those_of_mosaicml(tmp_path, mosaic, compression):
-    from streaming.base.format import reader_from_json
-
-    folder = tmp_path / "out"
-    with mosaic.MDSWriter(out=str(folder), columns=MDS_COLUMNS, compression=compression, size_limit=1 << 13) as writer:
-        for sample in mds_samples(50):
-            writer.write(sample)
-    index = json.loads((folder / "index.json").read_text())
-    source = MdsSource(folder, options=FileOptions(block_bytes=1000))
-    rows = [plain(row) for row in all_rows(source)]
-    readers = [reader_from_json(str(folder), None, entry) for entry in index["shards"]]
-    if compression:
-        from streaming.base.compression import decompress
-
-        for entry in index["shards"]:
-            packed = (folder / entry["zip_data"]["basename"]).read_bytes()
-            (folder / entry["raw_data"]["basename"]).write_bytes(decompress(compression, packed))
-    assert len(readers) > 2
-    assert rows == [plain(reader[i]) for reader in readers for i in range(reader.samples)]
-    assert source.describe()["compression"] == ([] if compression is None else [{"gz": "gzip"}.get(compression, compression)])
-
-
-LITDATA_SAMPLES = {
-    "dicts": lambda i: {"id": i, "x": i / 3, "ok": i % 2 == 0, "text": "é" * i, "raw": bytes(i), "n": np.arange(i)},
-    "nested": lambda i: {"a": {"b": i, "c": np.ones((2, i + 1), np.float32)}, "l": [1, 2.5, "x"], "r": [{"k": i}]},
-    "tuples": lambda i: (i, "text", np.arange(3, dtype=np.uint16)),
-    "single": lambda i: i,
-    "table": lambda i: {"text": "word " * i, "tags": ["a", "b"]},
-}
-
-
-@pytest.mark.parametrize("shape", LITDATA_SAMPLES)
-@pytest.mark.parametrize("compression", [None, "zstd"])
-def test_the_samples_are_those_of_litdata(tmp_path, shape, compression):
-    streaming = pytest.importorskip("litdata.streaming", reason="needs litdata", exc_type=ImportError)
-    pytest.importorskip("zstd") if compression else None
-    from litdata import StreamingDataset
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cache = streaming.Cache(str(tmp_path), chunk_size=7, compression=compression)
-        for i in range(20):
-            cache[i] = LITDATA_SAMPLES[shape](i)
-        cache.done()
-        cache.merge()
-        source = LitDataSource(tmp_path, options=FileOptions(block_bytes=100))
-        dataset = StreamingDataset(str(tmp_path), shuffle=False)
-        theirs = [plain(dataset[i]) for i in range(20)]
-    rows = [plain(row) for row in all_rows(source)]
-    assert rows == theirs
-    assert rows_of(source, source.blocks()[-1], 1) == rows_of(source, source.blocks()[-1])[1:] or shape != "single"
-
-
-def test_tensors_of_litdata_are_arrays(tmp_path):
-    torch = pytest.importorskip("torch")
-    streaming = pytest.importorskip("litdata.streaming", reason="needs litdata", exc_type=ImportError)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cache = streaming.Cache(str(tmp_path), chunk_size=3)
-        for i in range(5):
-            cache[i] = {"v": torch.arange(i, dtype=torch.int32), "m": torch.full((2, 2), i, dtype=torch.float16)}
-        cache.done()
-        cache.merge()
-    rows = all_rows(LitDataSource(tmp_path))
-    assert [row["v"].tolist() for row in rows] == [list(range(i)) for i in range(5)]
-    assert [row["m"].dtype for row in rows] == [np.float16] * 5
-    assert rows[3]["m"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
+def test_the_samples_are_those_of_litdata(tmp_path):
+    for name, theirs in rows_of_library("litdata", "litdata", tmp_path).items():
+        source = LitDataSource(tmp_path / name, options=FileOptions(block_bytes=100))
+        assert [plain(row) for row in all_rows(source)] == theirs, name
+        block = source.blocks()[-1]
+        assert list(map(plain, rows_of(source, block, 1))) == theirs[N - block.rows + 1 :]
 
 
 def test_chunks_that_cannot_be_read_say_why(tmp_path):

@@ -185,9 +185,11 @@ class ShardSource(ABC):
 
     def _chunks(self, block: Block, first: int, on_bad: OnBad | None) -> Iterator[Chunk]:
         keep_freed_memory()
-        shard = self._shards[block.path]
+        shard, start = self._shards[block.path], block.start + first
+        if start >= block.stop:
+            return
         with self._open(shard) as file:
-            start, offsets = block.start + first, read_offsets(shard, file, block.start + first, block.stop)
+            offsets = read_offsets(shard, file, start, block.stop)
             for low, high in _cut_records(offsets):
                 content = _read_exactly(shard, file, int(offsets[low]), int(offsets[high]))
                 records = _Records(shard, content, offsets[low : high + 1] - offsets[low], start + low)
@@ -269,7 +271,8 @@ def read_offsets(shard: Shard, file: BinaryIO, start: int, stop: int) -> Places:
         raise damaged(shard, f"it has {n} records, and the index says {shard.n_rows}")
     table = _read_exactly(shard, file, OFFSET.itemsize * (1 + start), OFFSET.itemsize * (2 + stop))
     offsets = np.frombuffer(table, OFFSET).astype(np.int64)
-    if (offsets[1:] < offsets[:-1]).any() or offsets[0] < OFFSET.itemsize * (n + 2) or offsets[-1] > shard.n_bytes:
+    end = file.seek(0, io.SEEK_END)
+    if (offsets[1:] < offsets[:-1]).any() or offsets[0] < OFFSET.itemsize * (n + 2) or offsets[-1] > end:
         raise damaged(shard, f"the offsets of the records {start} to {stop} lead outside")
     return offsets
 

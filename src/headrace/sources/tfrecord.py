@@ -128,7 +128,6 @@ class TfRecordSource:
                 if frames.problem is not None:
                     report = BadRecord(f"{block.path}, record at byte {frames.end}", frames.rest, frames.problem)
                     skip_bad(report, on_bad)
-                    return
 
     def _parsed(self, frames: _Frames, block: Block, on_bad: OnBad | None) -> Iterator[Chunk]:
         report = partial(_report, frames, block, on_bad)
@@ -238,7 +237,7 @@ class _Frames(NamedTuple):
 
 
 def _read_frames(file: BinaryIO, start: int, stop: int | None, most_bytes: int) -> Iterator[_Frames]:
-    """The records of [start, stop), about `_PIECE_BYTES` at a time; nothing follows what has a problem."""
+    """The records of [start, stop), about `_PIECE_BYTES` at a time. Nothing follows a problem, unless it is a size."""
     place, left, wanted = start, b"", _PIECE_BYTES
     while True:
         most = wanted if stop is None else min(wanted, stop - place - len(left))
@@ -246,7 +245,7 @@ def _read_frames(file: BinaryIO, start: int, stop: int | None, most_bytes: int) 
         content = left + more if left else more
         if not content:
             return
-        begins, ends, used = _find_records(content)
+        begins, ends, used = _find_records(content, most_bytes)
         n_sound = _n_sound(content, begins)
         if n_sound < len(begins):
             used, begins, ends = int(begins[n_sound]) - _HEADER_BYTES, begins[:n_sound], ends[:n_sound]
@@ -257,16 +256,26 @@ def _read_frames(file: BinaryIO, start: int, stop: int | None, most_bytes: int) 
         if problem is None and not more and left:
             problem = "the file ends within it" if stop is None else "it goes beyond the file, or into the next block"
         yield frames._replace(problem=problem)
-        if problem is not None or (not left and stop is not None and place >= stop):
-            return
+        if problem is not None:
+            if not needed or not more:
+                return
+            _pass_over(file, needed - len(left))
+            place, left = place + needed, left[needed:]
+            needed = 0
         wanted = max(_PIECE_BYTES, needed - len(left))
 
 
-def _find_records(content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+def _pass_over(file: BinaryIO, n: int) -> None:
+    while n > 0 and (passed := len(file.read(min(n, _PIECE_BYTES)))):
+        n -= passed
+
+
+def _find_records(content: bytes, most_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
     begins, ends, place, size, unpack = [], [], 0, len(content), _HEADER.unpack_from
     while place + _HEADER_BYTES <= size:
-        end = place + _HEADER_BYTES + unpack(content, place)[0]
-        if end + _FOOTER_BYTES > size:
+        length = unpack(content, place)[0]
+        end = place + _HEADER_BYTES + length
+        if end + _FOOTER_BYTES > size or length > most_bytes:
             break
         begins.append(place + _HEADER_BYTES)
         ends.append(end)
@@ -282,8 +291,10 @@ def _needs(content: bytes, most_bytes: int) -> tuple[int, str | None]:
         return 0, "the checksum of its length is wrong, so nothing behind it can be found"
     length = _HEADER.unpack_from(content)[0]
     if length > most_bytes:
-        return 0, f"it has {length} bytes, more than max_record_bytes={most_bytes}"
-    return _HEADER_BYTES + length + _FOOTER_BYTES, None
+        problem: str | None = f"it has {length} bytes, more than max_record_bytes={most_bytes}"
+    else:
+        problem = None
+    return _HEADER_BYTES + length + _FOOTER_BYTES, problem
 
 
 def _n_sound(content: bytes, begins: npt.NDArray[np.int64]) -> int:
