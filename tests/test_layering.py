@@ -113,6 +113,11 @@ MAY_IMPORT = {
 }
 # The only modules that import an optional dependency, and name its extra where it is missing.
 HOMES = {
+    "array_record": ["sources/array_record.py"],
+    "deltalake": ["sources/arrow_snapshots.py"],
+    "google_crc32c": ["sources/tfrecord.py"],
+    "lance": ["sources/arrow_snapshots.py"],
+    "pyiceberg": ["sources/arrow_snapshots.py"],
     "accelerate": ["integrations/accelerate.py"],
     "transformers": ["integrations/transformers.py"],
     "PIL": ["sources/tar.py", "cli/torch_bench.py"],

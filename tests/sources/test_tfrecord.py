@@ -144,11 +144,11 @@ def test_damage_is_noticed_and_named(tmp_path_factory, place, bit, cut):
 
 @pytest.mark.parametrize("piece", [1, 100, 1 << 20])
 def test_a_record_that_is_too_large_is_left_out(tmp_path, piece):
-    path = write(tmp_path, [b"a", b"b" * 5000, b"c", b"d" * 101])
+    path = write(tmp_path, [b"a", b"b" * 5000, b"c", b"d" * 101, b"e"])
     source = TfRecordSource(path, parse=False, options=FileOptions(max_record_bytes=100))
     bad = []
     with mock.patch.object(tfrecord, "_PIECE_BYTES", piece):
-        assert rows_of(source, source.blocks()[0], on_bad=bad.append) == [b"a", b"c"]
+        assert rows_of(source, source.blocks()[0], on_bad=bad.append) == [b"a", b"c", b"e"]
     assert len(bad) == 2
     with pytest.raises(RecordError, match="max_record_bytes=100"):
         all_rows(source)

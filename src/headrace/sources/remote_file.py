@@ -15,7 +15,10 @@ from headrace.sources.source import FileVersion
 _AHEAD_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20
 _NO_SUCH_RANGE = 416
-_VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "Last-Modified", "LastModified", "updated", "created")
+_VERSION_KEYS = (
+    *("ETag", "etag", "generation", "blob_id", "mtime"),
+    *("Last-Modified", "LastModified", "updated", "created"),
+)
 
 
 class _NothingCameError(OSError):

@@ -254,10 +254,11 @@ def _read_frames(file: BinaryIO, start: int, stop: int | None, most_bytes: int) 
         place += used
         needed, problem = _needs(left, most_bytes)
         if problem is None and not more and left:
+            needed = 0
             problem = "the file ends within it" if stop is None else "it goes beyond the file, or into the next block"
         yield frames._replace(problem=problem)
         if problem is not None:
-            if not needed or not more:
+            if not needed:
                 return
             _pass_over(file, needed - len(left))
             place, left = place + needed, left[needed:]

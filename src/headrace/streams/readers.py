@@ -268,6 +268,141 @@ def read_litdata(
     return _stream(LitDataSource(_checked_paths(folders), decode=decode, columns=columns, options=merged), rows)
 
 
+def read_array_record(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TableArguments]) -> Stream:
+    """A stream of the records of ArrayRecord files, as bytes (extra `array-record`). Files must be local."""
+    from headrace.sources.array_record import ArrayRecordSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_array_record", files, options, TableArguments)
+    return Stream(Recipe(ArrayRecordSource(_checked_paths(paths), options=merged)))
+
+
+def read_hub(
+    dataset: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    config: str | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    filters: Any = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Hugging Face dataset: on the Hub, or as `save_to_disk` wrote it (extra `arrow`).
+
+    Args:
+        dataset: `owner/name` or `owner/name@revision` of a dataset on the Hub that has Parquet files, read through
+            `hf://` (extra `hub`); or a folder, of such files or of `save_to_disk`.
+        split: "train", "test" and so on; may be left out if there is only one.
+        config: of a dataset that has several.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        filters: see `read_parquet`; for Parquet files.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+
+    Raises:
+        ValueError: there are several splits or configurations; names them.
+        FileNotFoundError: there is no such dataset, or it has no Parquet files.
+    """
+    from headrace.sources.hub import find_hub_files
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_hub", files, options, TableArguments)
+    found = find_hub_files(dataset, split, config, merged)
+    if found.format == "parquet":
+        return read_parquet(found.paths, columns=columns, rows=rows, filters=filters, files=merged)
+    if filters is not None:
+        raise ValueError("`filters` are for Parquet files, and `save_to_disk` writes Arrow files. Use Stream.filter.")
+    return read_arrow(found.paths, columns=columns, rows=rows, files=merged)
+
+
+def read_delta(
+    table: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Delta Lake table (extra `delta`).
+
+    The version is pinned: rows that are written later are not read, and a state resumes only with the version that it
+    was taken with.
+
+    Args:
+        table: its path or address.
+        version: which to read; None for the latest.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import DeltaSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_delta", files, options, TableArguments)
+    return _stream(DeltaSource(table, version=version, columns=columns, options=merged), rows)
+
+
+def read_iceberg(
+    table: Any,
+    *,
+    snapshot: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of an Iceberg table (extra `iceberg`).
+
+    The snapshot is pinned, as the version is in `read_delta`.
+
+    Args:
+        table: the path or address of its `metadata.json`, or a table that a catalog of pyiceberg has loaded.
+        snapshot: the id of the one to read; None for the current one.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`; `storage_options` are properties of pyiceberg's file system.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import IcebergSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    if not isinstance(table, (str, os.PathLike)):
+        options.setdefault("storage_options", dict(table.io.properties))
+        table = table.metadata_location
+    merged = merge_options("read_iceberg", files, options, TableArguments)
+    return _stream(IcebergSource(table, version=snapshot, columns=columns, options=merged), rows)
+
+
+def read_lance(
+    dataset: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Lance dataset (extra `lance`). The version is pinned, as in `read_delta`.
+
+    Args:
+        dataset: its path or address.
+        version: which to read; None for the latest.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import LanceSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_lance", files, options, TableArguments)
+    return _stream(LanceSource(dataset, version=version, columns=columns, options=merged), rows)
+
+
 def read_sql(
     dsn: str | os.PathLike[str],
     query: str,
