@@ -30,6 +30,7 @@ NAMES = (
     "streams_tsv",
     "streams_records",
     "streams_resume",
+    "foreign_shards",
     "multi_stream",
     "spans",
     "ray_workers",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from typing import Any, final
 
@@ -86,10 +86,16 @@ class ArrayRecordSource:
     def _open(self, path: str) -> Any:
         module = "array_record.python.array_record_module"
         library = import_extra(module, "array-record", "Reading ArrayRecord files")
+        reader = library.ArrayRecordReader(path.removeprefix("file://"))
         try:
-            return library.ArrayRecordReader(path.removeprefix("file://"))
+            reader.num_records()
         except (RuntimeError, ValueError) as error:
             raise RecordError(f"{path} is damaged, or no ArrayRecord file: {error}.") from error
+        if not reader.ok():
+            with suppress(RuntimeError):
+                reader.close()
+            raise RecordError(f"{path} is damaged, or no ArrayRecord file.")
+        return reader
 
     def _cut(self, file: FileVersion) -> list[Block]:
         with closing(self._open(file.path)) as reader:

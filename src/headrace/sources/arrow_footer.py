@@ -40,12 +40,13 @@ def rows_of_batches(file: _File) -> list[int]:
 
 
 def batches_of_stream(file: _File) -> list[tuple[int, int, int]] | None:
-    """Where each record batch of a stream begins and ends, and how many rows it has; None if one needs what precedes it.
+    """Where each record batch of a stream begins and ends, and how many rows it has; None if dictionaries precede one.
 
     Raises:
         ValueError: the stream is damaged.
     """
-    place, size, found = 0, file.seek(0, 2), []
+    place, size = 0, file.seek(0, 2)
+    found: list[tuple[int, int, int]] = []
     try:
         while place + 8 <= size:
             mark, length = struct.unpack("<II", _read(file, place, 8))

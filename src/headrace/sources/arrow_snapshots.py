@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from headrace.base.errors import HeadraceError, RecordError
@@ -31,11 +32,13 @@ class Snapshot(NamedTuple):
     """A table at one version.
 
     Attributes:
+        location: of the table; states know it by that.
         fields: the types of the columns to read, by name.
         n_bytes: of its files.
         detail: what is needed to read blocks; it must be picklable.
     """
 
+    location: str
     version: int
     fields: Mapping[str, str]
     blocks: tuple[Block, ...]
@@ -85,7 +88,7 @@ class SnapshotSource(ABC):
 
     def versions(self) -> list[FileVersion]:
         """The table as one file, at its version."""
-        return [FileVersion(self._table, None, str(self._snapshot.version))]
+        return [FileVersion(self._snapshot.location, None, str(self._snapshot.version))]
 
     def describe(self) -> dict[str, Any]:
         snapshot = self._snapshot
@@ -170,7 +173,7 @@ class DeltaSource(SnapshotSource):
             for part in join_small(groups, self._block_bytes)
         )
         n_bytes = sum(part.n_bytes for groups in parts.values() for part in groups)
-        return Snapshot(table.version(), fields, blocks, len(files), n_bytes, (dataset.schema, files))
+        return Snapshot(self._table, table.version(), fields, blocks, len(files), n_bytes, (dataset.schema, files))
 
     def _open(self, path: str) -> Any:
         return pa.OSFile(path) if is_local(path) else pa.PythonFile(open_range(path, 0, 0, self._options))
@@ -207,7 +210,7 @@ class IcebergSource(SnapshotSource):
             known = [each.snapshot_id for each in table.snapshots()]
             raise ValueError(f"version must be a snapshot of {self._table!r}, {known}, got {self._version}.")
         if snapshot is None:  # a table that nothing was ever written to
-            return Snapshot(0, {}, (), 0, 0)
+            return Snapshot(table.location(), 0, {}, (), 0, 0)
         scan = self._scan(table, snapshot.snapshot_id)
         fields = self._pick({field.name: str(field.field_type) for field in scan.projection().fields})
         tasks = list(scan.plan_files())
@@ -222,7 +225,7 @@ class IcebergSource(SnapshotSource):
             for i, task in enumerate(tasks)
         )
         n_bytes = sum(task.file.file_size_in_bytes for task in tasks)
-        return Snapshot(snapshot.snapshot_id, fields, blocks, len(tasks), n_bytes, tasks)
+        return Snapshot(table.location(), snapshot.snapshot_id, fields, blocks, len(tasks), n_bytes, tasks)
 
     def _open(self) -> Any:
         tables = import_extra("pyiceberg.table", "iceberg", "Reading Iceberg tables")
@@ -267,7 +270,7 @@ class LanceSource(SnapshotSource):
             for number, n_rows in fragments
             for start, stop, n_bytes in _cut_rows(n_rows, sizes[number], self._block_bytes)
         )
-        return Snapshot(dataset.version, fields, blocks, len(fragments), sum(sizes.values()))
+        return Snapshot(self._table, dataset.version, fields, blocks, len(fragments), sum(sizes.values()))
 
     def _open(self, version: int | None) -> Any:
         if self._opened is None or self._opened[0] != os.getpid():
@@ -288,4 +291,4 @@ def _cut_rows(n_rows: int, n_bytes: int, block_bytes: int) -> Iterator[tuple[int
     """Parts of about `block_bytes`: their first row, the one behind their last, and their size."""
     n = max(1, min(n_rows, round(n_bytes / block_bytes)))
     borders = [n_rows * i // n for i in range(n + 1)]
-    return ((a, b, n_bytes * (b - a) // n_rows) for a, b in zip(borders, borders[1:], strict=False) if b > a)
+    return ((a, b, n_bytes * (b - a) // n_rows) for a, b in pairwise(borders) if b > a)
