@@ -103,6 +103,7 @@ def run(settings: Settings) -> Report:
     rows: list[dict[str, Any]] = []
     targets: list[Target] = []
     warnings.simplefilter("ignore")
+    missing = missing_peers(*MODULES.values())
     names = [name for name in READ if importlib.util.find_spec(MODULES[name]) is not None]
     with tempfile.TemporaryDirectory() as root, torch_threads(1):
         for name in names:
@@ -120,6 +121,8 @@ def run(settings: Settings) -> Report:
             found = interleave(runs, settings.repeats)
             rows += contest_rows(name, 0, found, "records/s")
             figures = {(each, 0): own for each, own in found.items()}
-            for each in (ours, columns):
-                targets.append(Target(f"{each} against {peer}", BARS[name], ratio(figures, (each, 0), (peer, 0))))
-    return Report(rows, targets, missing_peers(*MODULES.values()))
+            targets += [
+                Target(f"{each} against {peer}", BARS[name], ratio(figures, (each, 0), (peer, 0)))
+                for each in (ours, columns)
+            ]
+    return Report(rows, targets, missing)

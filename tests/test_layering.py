@@ -115,6 +115,8 @@ MAY_IMPORT = {
 HOMES = {
     "array_record": ["sources/array_record.py"],
     "deltalake": ["sources/arrow_snapshots.py"],
+    "h5py": ["sources/arrays.py"],
+    "zarr": ["sources/arrays.py"],
     "google_crc32c": ["sources/tfrecord.py"],
     "lance": ["sources/arrow_snapshots.py"],
     "pyiceberg": ["sources/arrow_snapshots.py"],

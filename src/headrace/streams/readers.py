@@ -14,6 +14,7 @@ from headrace.streams.stream import Recipe, Stream
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from headrace.sources.arrays import Windows
     from headrace.sources.files import Paths
     from headrace.sources.options import ArchiveArguments, FileOptions, TableArguments, TextArguments
     from headrace.sources.retry import Retries
@@ -401,6 +402,87 @@ def read_lance(
 
     merged = merge_options("read_lance", files, options, TableArguments)
     return _stream(LanceSource(dataset, version=version, columns=columns, options=merged), rows)
+
+
+def read_hdf5(
+    paths: Paths,
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of datasets in HDF5 files, along their first axis, as dicts of arrays (extra `hdf5`).
+
+    Blocks are whole chunks, so a shuffle decompresses no chunk twice; files are opened in the workers.
+
+    Args:
+        arrays: which datasets to read, all of one length; a dict renames them: `{"x": "group/images"}`. All if None.
+        windows: makes samples of windows of a time series: `Windows(length=24, horizon=6)`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_parquet`; of the options, `block_bytes`.
+        options: see `read_parquet`; of the options, `block_bytes`.
+    """
+    from headrace.sources.arrays import Hdf5Source
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_hdf5", files, options, TableArguments)
+    return _stream(Hdf5Source(_checked_paths(paths), arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_zarr(
+    paths: Paths,
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of Zarr arrays, along their first axis, as dicts of arrays (extra `zarr`).
+
+    Args:
+        paths: groups or arrays, one or many: folders, or addresses that Zarr can open.
+        arrays: see `read_hdf5`; a single array is called `array`.
+        windows: see `read_hdf5`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_hdf5`.
+        options: see `read_hdf5`.
+    """
+    from headrace.sources.arrays import ZarrSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_zarr", files, options, TableArguments)
+    return _stream(ZarrSource(_checked_paths(paths), arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_npy(
+    paths: Paths | Mapping[str, str | os.PathLike[str]],
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of arrays in `.npy` and `.npz` files, along their first axis, as dicts of arrays.
+
+    Args:
+        paths: files whose rows follow each other, of which `.npy` files have the column `array`; or a dict of `.npy`
+            files, each a column: `{"x": "images.npy", "y": "labels.npy"}`.
+        arrays: see `read_hdf5`.
+        windows: see `read_hdf5`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_hdf5`.
+        options: see `read_hdf5`.
+    """
+    from headrace.sources.arrays import NumpySource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_npy", files, options, TableArguments)
+    given = paths if isinstance(paths, Mapping) else _checked_paths(paths)
+    return _stream(NumpySource(given, arrays=arrays, windows=windows, options=merged), rows)
 
 
 def read_sql(
