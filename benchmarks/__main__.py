@@ -31,6 +31,8 @@ NAMES = (
     "streams_records",
     "streams_resume",
     "foreign_shards",
+    "hdf5_chunks",
+    "image_folder",
     "multi_stream",
     "spans",
     "ray_workers",

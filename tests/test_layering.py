@@ -115,6 +115,8 @@ MAY_IMPORT = {
 HOMES = {
     "array_record": ["sources/array_record.py"],
     "deltalake": ["sources/arrow_snapshots.py"],
+    "soundfile": ["sources/media_decoders.py"],
+    "turbojpeg": ["sources/media_decoders.py"],
     "h5py": ["sources/arrays.py"],
     "zarr": ["sources/arrays.py"],
     "google_crc32c": ["sources/tfrecord.py"],
@@ -122,7 +124,7 @@ HOMES = {
     "pyiceberg": ["sources/arrow_snapshots.py"],
     "accelerate": ["integrations/accelerate.py"],
     "transformers": ["integrations/transformers.py"],
-    "PIL": ["sources/tar.py", "cli/torch_bench.py"],
+    "PIL": ["sources/mds.py", "sources/media_decoders.py", "sources/tar.py", "cli/torch_bench.py"],
     "fsspec": ["sources/*.py"],
     "jax": ["frameworks/jax_arrays.py"],
     "matplotlib": ["insight/plot.py", "cli/output.py"],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headrace.base.errors import check_count
 from headrace.sources.source import Source
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
 from headrace.streams.stream import Recipe, Stream
@@ -483,6 +484,91 @@ def read_npy(
     merged = merge_options("read_npy", files, options, TableArguments)
     given = paths if isinstance(paths, Mapping) else _checked_paths(paths)
     return _stream(NumpySource(given, arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_images(
+    root: str | os.PathLike[str],
+    *,
+    table: str | os.PathLike[str] | None = None,
+    path_column: str = "path",
+    label_column: str | None = "label",
+    mode: str | None = "RGB",
+    decoder: str | Callable[[bytes], Any] = "pillow",
+    threads: int = 1,
+    listing: str | os.PathLike[str] | None = None,
+    block_bytes: int | None = None,
+) -> Stream:
+    """A stream of the images of a folder with a folder for each class: dicts of `image`, `label` and `path`.
+
+    Labels are numbers in the order of the names of the classes, as torchvision's `ImageFolder` has them;
+    `stream.recipe.source.classes` lists the names. Images are arrays of height, width and channels, turned as their
+    EXIF data says. A file that cannot be decoded is a bad record, which names it.
+
+    Args:
+        table: a CSV or JSON lines file with the paths of the images, below `root`, and their labels, to read instead of
+            the folders.
+        path_column: of the table.
+        label_column: of the table; None if there are no labels.
+        mode: "RGB", "RGBA" or "L", whatever is stored; None leaves images as they are.
+        decoder: "pillow" (extra `pillow`), "turbojpeg" (PyTurboJPEG, for JPEG files), or a function of bytes.
+        threads: how many images are decoded at the same time, within each worker.
+        listing: a file to keep the listing of the folder in; later, only folders that have changed are read again.
+        block_bytes: approximate size of a block.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no image in it.
+        ValueError: there is no such decoder or mode.
+    """
+    from headrace.sources.media import make_source
+    from headrace.sources.media_decoders import IMAGE_SUFFIXES, image_decoder
+    from headrace.sources.options import FileOptions
+
+    check_count("threads", threads, 1)
+    source = make_source(
+        "images",
+        root,
+        IMAGE_SUFFIXES,
+        image_decoder(decoder, mode),
+        table=table,
+        columns=(path_column, label_column),
+        listing=listing,
+        threads=threads,
+        options=FileOptions(block_bytes=block_bytes),
+    )
+    return Stream(Recipe(source))
+
+
+def read_audio(
+    root: str | os.PathLike[str],
+    *,
+    table: str | os.PathLike[str] | None = None,
+    path_column: str = "path",
+    label_column: str | None = "label",
+    threads: int = 1,
+    listing: str | os.PathLike[str] | None = None,
+    block_bytes: int | None = None,
+) -> Stream:
+    """A stream of the sounds of a folder: dicts of `audio`, `sample_rate`, `label` and `path` (extra `audio`).
+
+    A sound is an array of frames and channels, of float32. Arguments are those of `read_images`.
+    """
+    from headrace.sources.media import make_source
+    from headrace.sources.media_decoders import SOUND_SUFFIXES, decode_sound
+    from headrace.sources.options import FileOptions
+
+    check_count("threads", threads, 1)
+    source = make_source(
+        "audio",
+        root,
+        SOUND_SUFFIXES,
+        decode_sound,
+        table=table,
+        columns=(path_column, label_column),
+        listing=listing,
+        threads=threads,
+        options=FileOptions(block_bytes=block_bytes),
+    )
+    return Stream(Recipe(source))
 
 
 def read_sql(
