@@ -1,7 +1,7 @@
 """How fast do the entries of a chunked HDF5 file come, next to the usual h5py dataset in torch's DataLoader?
 
 30,000 entries of 64 x 4 floats and a label, in gzip chunks of 256; batches of 256, in order and shuffled, in-process.
-The usual dataset opens the file in `__getitem__`, keeps its datasets, and reads one entry at a time; h5py caches chunks.
+The usual dataset opens the file in `__getitem__`, keeps its arrays, and reads one entry at a time; h5py caches chunks.
 Shuffled, headrace reads whole chunks in random order, and mixes the entries of eight blocks.
 """
 

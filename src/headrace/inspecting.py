@@ -14,7 +14,20 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, InspectError, RecordError
 from headrace.sources.source import BadRecord, Source
-from headrace.streams.readers import read_arrow, read_csv, read_jsonl, read_parquet, read_sql, read_tar, read_text
+from headrace.streams.readers import (
+    read_arrow,
+    read_csv,
+    read_hdf5,
+    read_jsonl,
+    read_litdata,
+    read_mds,
+    read_npy,
+    read_parquet,
+    read_sql,
+    read_tar,
+    read_text,
+    read_tfrecord,
+)
 from headrace.streams.recipe import PlannedSource
 from headrace.streams.stream import Stream
 
@@ -180,6 +193,11 @@ READERS: Mapping[str, Callable[..., Stream]] = {
     "parquet": read_parquet,
     "arrow": read_arrow,
     "tar": read_tar,
+    "tfrecord": read_tfrecord,
+    "mds": read_mds,
+    "litdata": read_litdata,
+    "hdf5": read_hdf5,
+    "npy": read_npy,
 }
 _TEXTS = ("text", "csv", "tsv", "jsonl")
 _DATABASES = ("sqlite", "postgresql")

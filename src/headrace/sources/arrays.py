@@ -122,7 +122,7 @@ class ArraySource(ABC):
         self._files: dict[str, FileVersion] | None = None
         self._shapes: dict[str, Shape] = {}
         self._blocks: tuple[Block, ...] | None = None
-        self._opened: tuple[int, str, Any] | None = None
+        self._opened: tuple[int, str, dict[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}  # open files stay here
@@ -166,24 +166,25 @@ class ArraySource(ABC):
         """
         shape = self._shapes[block.path]
         per_row = 1 if self._windows is None else self._windows.stride
-        n_steps = max(1, _CHUNK_BYTES // shape.entry_bytes)
-        at_once = max(1, n_steps // per_row, -(-shape.chunk // per_row))
+        n_chunks = max(1, _CHUNK_BYTES // (shape.entry_bytes * shape.chunk))  # whole ones: none is decoded twice
+        at_once = max(1, n_chunks * shape.chunk // per_row)
         with self._reporting(block.path):
-            file = self._take(block.path)
+            arrays = self._take(block.path)
             for start in range(block.start + first_row, block.stop, at_once):
-                yield self._rows(file, shape, start, min(start + at_once, block.stop))
+                yield self._rows(arrays, start, min(start + at_once, block.stop))
         self._check(block.path)
 
-    def _rows(self, file: Any, shape: Shape, start: int, stop: int) -> Chunk:
+    def _rows(self, arrays: Mapping[str, Any], start: int, stop: int) -> Chunk:
         """The rows [start, stop): entries, or windows, which are views of the same steps."""
         windows = self._windows
         if windows is None:
-            return ColumnChunk({name: self._load(file, name, start, stop) for name in shape.arrays}, stop - start)
+            columns = {name: _load(array, name, start, stop) for name, array in arrays.items()}
+            return ColumnChunk(columns, stop - start)
         span = windows.length + windows.horizon
         first, last = start * windows.stride, (stop - 1) * windows.stride + span
-        columns: dict[str, Any] = {}
-        for name in shape.arrays:
-            steps = self._load(file, name, first, last)
+        columns = {}
+        for name, array in arrays.items():
+            steps = _load(array, name, first, last)
             columns[name] = _slide(steps[: len(steps) - windows.horizon], windows.length, windows.stride)
             if windows.horizon and (windows.targets is None or name in windows.targets):
                 columns[f"{name}_target"] = _slide(steps[windows.length :], windows.horizon, windows.stride)
@@ -191,8 +192,9 @@ class ArraySource(ABC):
 
     def _cut(self, file: FileVersion) -> list[Block]:
         with self._reporting(file.path):
-            opened = self._take(file.path)
-            shape = self._shape(opened)
+            arrays = self._take(file.path)
+        described = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        shape = Shape(described, max(map(_chunk_of, arrays.values())))
         lengths = {name: shape[0] for name, (_, shape) in shape.arrays.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"All arrays of {file.path!r} must have the same length, got {lengths}. Pass `arrays`.")
@@ -204,33 +206,21 @@ class ArraySource(ABC):
         borders = sorted({min(n_rows, -(-step // stride)) for step in range(0, n + per_block, per_block)})
         return [Block(file.path, a, b, b - a, (b - a) * stride * shape.entry_bytes) for a, b in pairwise(borders)]
 
-    def _shape(self, opened: Any) -> Shape:
-        """The arrays to read, by the names of their columns.
+    def _take(self, path: str) -> dict[str, Any]:
+        """The arrays to read of a file, opened in this process, by column; those of the last file stay open.
 
         Raises:
             ValueError: there is no such array.
         """
-        found = self._find(opened)
-        wanted = {name: name for name in found} if self._arrays is None else self._arrays
-        if missing := [name for name in wanted.values() if name not in found]:
-            raise ValueError(f"`arrays` must be among {list(found)}, got {missing}.")
-        if not wanted:
-            raise ValueError("There must be an array with at least one dimension, found none.")
-        arrays = {column: found[name] for column, name in wanted.items()}
-        return Shape({c: (a.dtype, a.shape) for c, a in arrays.items()}, max(map(_chunk_of, arrays.values())))
-
-    def _load(self, opened: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        array = self._find(opened)[self._arrays[name] if self._arrays else name]
-        part = np.asarray(array[start:stop])
-        if len(part) != stop - start:
-            raise RecordError(f"the array {name!r} ends at {start + len(part)}, before entry {stop}")
-        return part
-
-    def _take(self, path: str) -> Any:
-        """A file, opened in this process; the one that was read last stays open."""
         if self._opened is None or self._opened[:2] != (os.getpid(), path):
             self._check(path)
-            self._opened = os.getpid(), path, self._open(path)
+            found = self._find(self._open(path))
+            wanted = {name: name for name in found} if self._arrays is None else self._arrays
+            if missing := [name for name in wanted.values() if name not in found]:
+                raise ValueError(f"`arrays` must be among {list(found)}, got {missing}.")
+            if not wanted:
+                raise ValueError("`arrays` must be at least one, and the file has none with a dimension.")
+            self._opened = os.getpid(), path, {column: found[name] for column, name in wanted.items()}
         return self._opened[2]
 
     def _list(self) -> list[FileVersion]:
@@ -268,6 +258,13 @@ class ArraySource(ABC):
                 raise
             problem = f"{type(error).__name__}: {error}"
             raise RecordError(f"{path} is damaged, or no {self.format} file: {problem}.") from error
+
+
+def _load(array: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    part = np.asarray(array[start:stop])
+    if len(part) != stop - start:
+        raise RecordError(f"the array {name!r} ends at {start + len(part)}, before entry {stop}")
+    return part
 
 
 def _slide(steps: npt.NDArray[Any], length: int, stride: int) -> npt.NDArray[Any]:
