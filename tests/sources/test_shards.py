@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedFileError, RecordError
+from headrace.base.optional import is_installed
 from headrace.sources.litdata import LitDataSource
 from headrace.sources.mds import MdsSource
 from headrace.sources.options import FileOptions
 from tests.sources.exactly_once import all_rows, check_exactly_once, check_other_processes, rows_of
 from tests.sources.library_rows import N, plain, rows_of_library
-from tests.sources.shard_files import offset_file, sized_record, write_litdata, write_mds
+from tests.sources.shard_files import example, offset_file, sized_record, tfrecord, write_litdata, write_mds
 
 KINDS = {"mds": (MdsSource, write_mds), "litdata": (LitDataSource, write_litdata)}
 words = st.text(alphabet="ab é€\n", max_size=8)
@@ -167,3 +168,28 @@ def test_chunks_that_cannot_be_read_say_why(tmp_path):
         (tmp_path / "index.json").write_text(json.dumps({**index, "config": {**index["config"], **changed}}))
         with pytest.raises(RecordError, match=problem):
             LitDataSource(Path(tmp_path)).blocks()
+
+
+def test_shards_and_records_in_a_store(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    from headrace import read_hub, read_tfrecord
+
+    store = fsspec.filesystem("memory")
+    rows = {kind: write(tmp_path / kind, numbered([30])) for kind, (_, write) in KINDS.items()}
+    (tmp_path / "x.tfrecord").write_bytes(tfrecord([example({"id": [i]}) for i in range(30)]))
+    store.put(str(tmp_path), "/shards", recursive=True)
+    try:
+        for kind, (make, _) in KINDS.items():
+            check_exactly_once(make(f"memory://shards/{kind}", options=FileOptions(block_bytes=100)), rows[kind])
+        stream = read_tfrecord("memory://shards/x.tfrecord", features={"id": int})
+        assert [row["id"] for row in stream] == list(range(30))
+        if is_installed("pyarrow"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "hub.parquet")
+            for split in ("train", "test"):
+                store.put(str(tmp_path / "hub.parquet"), f"/shards/hub/data/{split}-00000-of-00001.parquet")
+            assert list(read_hub("memory://shards/hub", "test")) == [{"id": 1}, {"id": 2}]
+    finally:
+        store.rm("/shards", recursive=True)

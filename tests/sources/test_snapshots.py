@@ -37,7 +37,9 @@ def table(start, n):
 
 @pytest.fixture(scope="module", autouse=True)
 def runtimes(tmp_path_factory):
-    """Lets the libraries start the threads and open the descriptors that they keep for good."""
+    """Lets the libraries start the threads and open the descriptors that they keep for good; Iceberg's is one."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYICEBERG_MAX_WORKERS", "1")
     for name, make in (("deltalake", Delta), ("pyiceberg", Iceberg), ("lance", Lance)):
         if is_installed(name):
             made = make(tmp_path_factory.mktemp(name))
@@ -45,6 +47,8 @@ def runtimes(tmp_path_factory):
             made.theirs()
             make.read(made.path).count()
             getattr(made, "close", int)()
+    yield
+    patch.undo()
 
 
 class Delta:

@@ -84,8 +84,7 @@ class ArrayRecordSource:
         return records
 
     def _open(self, path: str) -> Any:
-        module = "array_record.python.array_record_module"
-        library = import_extra(module, "array-record", "Reading ArrayRecord files")
+        library = import_extra("array_record.python.array_record_module", "array-record", "Reading ArrayRecord files")
         reader = library.ArrayRecordReader(path.removeprefix("file://"))
         try:
             reader.num_records()

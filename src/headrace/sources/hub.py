@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.base.errors import RecordError
-from headrace.sources.files import list_files, open_range
+from headrace.sources.files import list_files, open_range, path_below
 from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
 
@@ -50,7 +50,7 @@ def find_hub_files(
     if "://" not in root and not os.path.exists(root) and root.count("/") == 1:
         root = _HUB + root
     files = list_files(root, options)
-    names = {_below(file.path, root): file for file in files}
+    names = {path_below(file.path, root): file for file in files}
     if "dataset_dict.json" in names or "state.json" in names:
         return _saved(root, names, split, options)
     tables = [name for name in names if name.endswith(".parquet")]
@@ -60,14 +60,6 @@ def find_hub_files(
     chosen = _choose("config", config, by_config, root)
     of_split = _choose("split", split, _group(chosen, _split_of), root)
     return HubFiles("parquet", [names[name].path for name in of_split])
-
-
-def _below(path: str, root: str) -> str:
-    """The part of a path below a root, whose address may be written in another way."""
-    folder = root.partition("://")[2] or root
-    name = folder.partition("@")[0]
-    place = path.find(name)
-    return path[place + len(name) :].partition("/")[2] if place >= 0 else path
 
 
 def _saved(root: str, names: Mapping[str, FileVersion], split: str | None, options: FileOptions) -> HubFiles:

@@ -22,7 +22,7 @@ from headrace.base.errors import MissingExtraError, RecordError
 from headrace.base.world import keep_freed_memory
 from headrace.sources.chunks import ColumnChunk, skip_rows
 from headrace.sources.compression import decompress
-from headrace.sources.files import Paths, check_unchanged, list_files, open_range
+from headrace.sources.files import Paths, check_unchanged, list_files, open_range, path_below
 from headrace.sources.options import FileOptions
 from headrace.sources.source import BadRecord, Block, Chunk, FileVersion, OnBad, skip_bad
 
@@ -219,7 +219,7 @@ class ShardSource(ABC):
         return self._known
 
     def _list(self, folder: str) -> list[Shard]:
-        files = {file.path[len(folder) + 1 :]: file for file in list_files(folder, self._options)}
+        files = {path_below(file.path, folder): file for file in list_files(folder, self._options)}
         if _INDEX not in files:
             below = sorted(name.removesuffix(f"/{_INDEX}") for name in files if name.endswith(f"/{_INDEX}"))
             hint = f" Pass one of its folders that has one, or several: {below[:10]}." if below else ""
