@@ -28,8 +28,13 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         FileNotFoundError: there is no such folder, or no image in it.
 
     Examples:
-        >>> dataset = ImageFolder("photos", listing="photos.json")  # doctest: +SKIP
-        >>> image, label = dataset[0]  # doctest: +SKIP
+        >>> import pathlib, tempfile
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> (root / "cat").mkdir()
+        >>> _ = (root / "cat" / "0.jpg").write_bytes(b"jpg")
+        >>> dataset = ImageFolder(root, decoder=len)
+        >>> dataset.classes, dataset[0]
+        (['cat'], (3, 0))
     """
 
     def __init__(
