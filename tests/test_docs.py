@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OPTIONAL = ("torch", "jax")
+OPTIONAL = ("torch", "jax", "PIL")
 INSTALLED = {name for name in OPTIONAL if importlib.util.find_spec(name) is not None}
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
