@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OPTIONAL = ("torch", "jax", "lightning", "accelerate", "transformers", "keras")
+OPTIONAL = ("torch", "jax", "PIL", "lightning", "accelerate", "transformers", "keras")
 INSTALLED = {name for name in OPTIONAL if importlib.util.find_spec(name) is not None}
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -115,13 +115,22 @@ MAY_IMPORT = {
 }
 # The only modules that import an optional dependency, and name its extra where it is missing.
 HOMES = {
+    "array_record": ["sources/array_record.py"],
+    "deltalake": ["sources/arrow_snapshots.py"],
+    "soundfile": ["sources/media_decoders.py"],
+    "turbojpeg": ["sources/media_decoders.py"],
+    "h5py": ["sources/arrays.py"],
+    "zarr": ["sources/arrays.py"],
+    "google_crc32c": ["sources/tfrecord.py"],
+    "lance": ["sources/arrow_snapshots.py"],
+    "pyiceberg": ["sources/arrow_snapshots.py"],
     "accelerate": ["integrations/accelerate.py"],
     "composer": ["integrations/composer.py"],
     "keras": ["integrations/keras.py"],
     "lightning": ["integrations/lightning.py"],
     "torchtitan": ["integrations/torchtitan.py"],
     "transformers": ["integrations/transformers.py"],
-    "PIL": ["sources/tar.py", "cli/torch_bench.py"],
+    "PIL": ["sources/mds.py", "sources/media_decoders.py", "sources/tar.py", "cli/torch_bench.py"],
     "fsspec": ["sources/*.py"],
     "jax": ["frameworks/jax_arrays.py", "integrations/jax.py"],
     "matplotlib": ["insight/plot.py", "cli/output.py"],

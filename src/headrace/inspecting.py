@@ -18,11 +18,16 @@ from headrace.sources.source import BadRecord, Source
 from headrace.streams.readers import (
     read_arrow,
     read_csv,
+    read_hdf5,
     read_jsonl,
+    read_litdata,
+    read_mds,
+    read_npy,
     read_parquet,
     read_sql,
     read_tar,
     read_text,
+    read_tfrecord,
     read_tokens,
 )
 from headrace.streams.recipe import PlannedSource
@@ -201,6 +206,11 @@ READERS: Mapping[str, Callable[..., Stream]] = {
     "arrow": read_arrow,
     "tar": read_tar,
     "tokens": partial(read_tokens, length=1024),
+    "tfrecord": read_tfrecord,
+    "mds": read_mds,
+    "litdata": read_litdata,
+    "hdf5": read_hdf5,
+    "npy": read_npy,
 }
 _TEXTS = ("text", "csv", "tsv", "jsonl")
 _DATABASES = ("sqlite", "postgresql")

@@ -44,7 +44,7 @@ def test_every_row_comes_once_from_any_row_on(tmp_path_factory, batches, stream,
     write(folder / "1.arrow", [[{"id": 1, "text": "last"}]])
     source = ArrowSource(str(folder), options=FileOptions(block_bytes=block_bytes))
     check_exactly_once(source, [*(row for rows in batches for row in rows), {"id": 1, "text": "last"}])
-    assert source.describe()["record_batches"] == (None if stream else len(batches) + 1)  # a stream does not tell
+    assert source.describe()["record_batches"] == len(batches) + 1
 
 
 def test_record_batches_are_blocks_and_small_ones_are_joined(tmp_path):

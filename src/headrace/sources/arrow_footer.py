@@ -1,4 +1,4 @@
-"""How many rows each record batch of an Arrow file has, from the file's footer and the messages before the batches.
+"""Where the record batches of Arrow files and streams are, and how many rows each has, from the messages before them.
 
 pyarrow tells only by reading a batch, or by mapping the file into memory; and a mapped file that somebody cuts off
 meanwhile ends the process.
@@ -14,6 +14,11 @@ _TAIL_BYTES = 4 + len(_MAGIC)  # the length of the footer, and the mark
 _CONTINUES = 0xFFFFFFFF
 _BLOCK = struct.Struct("<qi4xq")  # where a message is, how long it is, and how long the body behind it
 _FOOTER_BATCHES, _MESSAGE_HEADER, _BATCH_ROWS, _BATCH_COLUMNS = 3, 2, 0, 1  # fields of the tables of Arrow's format
+
+
+_MESSAGE_KIND, _MESSAGE_BODY_BYTES = 1, 3
+_SCHEMA_KIND, _BATCH_KIND = 1, 3
+_MOST_MESSAGE_BYTES = 1 << 26
 
 
 class _File(Protocol):
@@ -32,6 +37,48 @@ def rows_of_batches(file: _File) -> list[int]:
         return [_rows_of(_read(file, offset, length)) for offset, length, _ in _blocks(_footer(file))]
     except struct.error as error:
         raise ValueError(f"the footer is damaged: {error}") from error
+
+
+def batches_of_stream(file: _File) -> list[tuple[int, int, int]] | None:
+    """Where each record batch of a stream begins and ends, and how many rows it has; None if dictionaries precede one.
+
+    Raises:
+        ValueError: the stream is damaged.
+    """
+    place, size = 0, file.seek(0, 2)
+    found: list[tuple[int, int, int]] = []
+    try:
+        while place + 8 <= size:
+            mark, length = struct.unpack("<II", _read(file, place, 8))
+            if mark != _CONTINUES:  # an old stream, or what follows its end
+                return None if mark else found
+            if not length:
+                break
+            if length > min(size - place, _MOST_MESSAGE_BYTES):
+                raise ValueError(f"the message at byte {place} cannot have {length} bytes")
+            message = _read(file, place, 8 + length)
+            kind, n_body = _kind_of(message[8:])
+            end = place + 8 + length + n_body
+            if n_body < 0 or end > size:
+                raise ValueError(f"the stream ends within the message at byte {place}")
+            if kind == _BATCH_KIND:
+                found.append((place, end, _rows_of(message)))
+            elif kind != _SCHEMA_KIND:
+                return None  # dictionaries
+            place = end
+    except struct.error as error:
+        raise ValueError(f"the message at byte {place} is damaged: {error}") from error
+    return found
+
+
+def _kind_of(table: bytes) -> tuple[int, int]:
+    """What a message is, and how long the body behind it is."""
+    message = _follow(table, 0)
+    kind, n_body = _field(table, message, _MESSAGE_KIND), _field(table, message, _MESSAGE_BODY_BYTES)
+    return (
+        0 if kind is None else table[kind],
+        0 if n_body is None else int(struct.unpack_from("<q", table, n_body)[0]),
+    )
 
 
 def _footer(file: _File) -> bytes:

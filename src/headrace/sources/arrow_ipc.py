@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from headrace.base.errors import RecordError
 from headrace.base.optional import import_extra
 from headrace.sources.arrow_files import Contents, Part, TableSource, check_names, table_chunks
-from headrace.sources.arrow_footer import rows_of_batches
+from headrace.sources.arrow_footer import batches_of_stream, rows_of_batches
 from headrace.sources.compression import is_compressed
 from headrace.sources.files import check_unchanged, is_local, open_stream
 from headrace.sources.guessing import advise_reader
@@ -30,9 +30,8 @@ _LOOKED_AT_BYTES = 1 << 16  # of what may be no Arrow file
 class ArrowSource(TableSource):
     """Rows of Arrow files: the file format, which Feather is too, and the stream format.
 
-    Blocks of a file are its record batches; small ones that follow each other are joined up to `block_bytes`. A stream,
-    which may be compressed as a whole, is one block. How many rows a block has is known for local files that are not
-    streams.
+    Blocks are record batches; small ones that follow each other are joined up to `block_bytes`. A stream that is far
+    away, compressed as a whole, or has dictionaries, is one block, and how many rows that has is not known.
     """
 
     format = "arrow"
@@ -62,6 +61,8 @@ class ArrowSource(TableSource):
         with self._reporting_damage(file), self._open_any(file) as opened:
             if block.stop is None:
                 yield from ipc.open_stream(opened)
+            elif not _is_file(opened, file.path):
+                yield from _batches_between(opened, block.start, block.stop)
             else:
                 reader = _open_file(opened, self._columns)
                 yield from map(reader.get_batch, range(block.start, block.stop))
@@ -73,6 +74,13 @@ class ArrowSource(TableSource):
         with self._reporting_damage(file), self._open_any(file) as opened:
             is_file = not is_compressed(file.path) and _is_file(opened, file.path)
             if opened.seekable():
+                opened.seek(0)
+            if not is_file and not is_compressed(file.path) and is_local(file.path):
+                schema = check_names(ipc.open_stream(opened).schema)
+                batches = batches_of_stream(opened)
+                if batches is not None:
+                    parts = [Part(start, stop, n_rows, stop - start) for start, stop, n_rows in batches]
+                    return Contents(schema, len(parts), parts)
                 opened.seek(0)
             if not is_file:
                 return Contents(check_names(ipc.open_stream(opened).schema), 1, [Part(0, None, None, file.size or 0)])
@@ -95,6 +103,15 @@ def _is_file(opened: pa.NativeFile, path: str) -> bool:
     return False
 
 
+def _batches_between(opened: pa.NativeFile, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """The record batches of a stream between two of its bytes."""
+    opened.seek(0)
+    schema = ipc.open_stream(opened).schema
+    opened.seek(start)
+    while opened.tell() < stop:
+        yield ipc.read_record_batch(ipc.read_message(opened), schema)
+
+
 def _find_batches(file: FileVersion, opened: pa.NativeFile, n: int) -> list[Part]:
     """The record batches of a file. How many rows they have is not asked of stores: it takes a request for each."""
     if not is_local(file.path):
@@ -111,3 +128,24 @@ def _open_file(opened: pa.NativeFile, columns: Sequence[str] | None) -> ipc.Reco
     places = (reader.schema.get_field_index(name) for name in columns)
     wanted = sorted(place for place in places if place >= 0)  # the others are given by folders
     return ipc.open_file(opened, options=ipc.IpcReadOptions(included_fields=wanted))
+
+
+def rows_of_file(
+    path: str, content: bytes, start: int, stop: int, columns: Sequence[str] | None = None
+) -> Iterator[Chunk]:
+    """The rows [start, stop) of an Arrow file that is part of another one.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        reader, place = ipc.open_file(pa.py_buffer(content)), 0
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            low, high = max(start - place, 0), min(stop - place, batch.num_rows)
+            if low < high:
+                batch = batch if columns is None else batch.select(list(columns))
+                yield from table_chunks([batch.slice(low, high - low)])
+            place += batch.num_rows
+    except (pa.ArrowException, KeyError) as error:
+        raise RecordError(f"{path} is damaged: its table cannot be read: {error}.") from error

@@ -310,6 +310,20 @@ def version_of(path: str, status: os.stat_result) -> FileVersion:
     return FileVersion(path, status.st_size, str(status.st_mtime_ns))
 
 
+def path_below(path: str, folder: str) -> str:
+    """The part of a listed path below a folder, whose address stores may write in another way.
+
+    Examples:
+        >>> path_below("memory:///data/train/x", "memory://data")
+        'train/x'
+        >>> path_below("hf://datasets/a/b@main/data/x", "hf://datasets/a/b")
+        'data/x'
+    """
+    name = (folder.partition("://")[2] or folder).partition("@")[0]
+    place = path.find(name)
+    return path[place + len(name) :].partition("/")[2] if place >= 0 else path
+
+
 def natural_key(path: str) -> Any:
     """Sorts "part-2" before "part-10", and the files of a folder together."""
     return [_natural(part) for part in path.split("/")], path

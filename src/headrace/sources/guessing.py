@@ -13,7 +13,6 @@ from headrace.sources.files import open_range
 from headrace.sources.options import FileOptions
 from headrace.sources.source import FileVersion
 
-FORMATS = ("text", "csv", "tsv", "jsonl", "parquet", "arrow", "tar", "tokens", "sqlite", "postgresql")
 _BY_SUFFIX = {
     **dict.fromkeys((".txt", ".text", ".log", ".md", ".rst"), "text"),
     ".csv": "csv",
@@ -23,6 +22,9 @@ _BY_SUFFIX = {
     **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".tar", ".tgz", ".tzst", ".tbz2", ".txz"), "tar"),
     ".idx": "tokens",
+    **dict.fromkeys((".tfrecord", ".tfrecords"), "tfrecord"),
+    **dict.fromkeys((".h5", ".hdf5"), "hdf5"),
+    **dict.fromkeys((".npy", ".npz"), "npy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sqlite"),
 }
 _BEGINNINGS = {

@@ -18,7 +18,10 @@ _PIECE_BYTES = 1 << 20
 _PATIENCE_S = 5.0  # with a response that does not say how long it is
 _SLOW_BYTES_PER_S = 1 << 20
 _NO_SUCH_RANGE = 416
-_VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "Last-Modified", "LastModified", "updated", "created")
+_VERSION_KEYS = (
+    *("ETag", "etag", "generation", "blob_id", "mtime"),
+    *("Last-Modified", "LastModified", "updated", "created"),
+)
 
 
 class _NothingCameError(OSError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headrace.base.errors import check_count
 from headrace.streams.live import LiveSource
 from headrace.streams.mix_draws import DRAWS, Draw
 from headrace.streams.mixing import STOPS, MixSource, MixWeights, Stop, Weights
@@ -17,6 +18,7 @@ from headrace.streams.tokens import sequence_length
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from headrace.sources.arrays import Windows
     from headrace.sources.files import Paths
     from headrace.sources.live_files import LineFormat
     from headrace.sources.live_sockets import Format
@@ -198,6 +200,396 @@ def read_tar(
 
     merged = merge_options("read_tar", files, options, ArchiveArguments)
     return _stream_of_files(partial(TarSource, decode=decode, split=split), paths, merged, follow=follow)
+
+
+def read_tfrecord(
+    paths: Paths,
+    *,
+    features: Mapping[str, Any] | None = None,
+    parse: bool = True,
+    split: bool | None = None,
+    checksums: bool | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[ArchiveArguments],
+) -> Stream:
+    """A stream of the records of TFRecord files, which are `tf.train.Example` messages; needs no TensorFlow.
+
+    Args:
+        features: what to read: by name, `int`, `float`, `bytes` or `str` for exactly one value, or a list of one of
+            these, as in `{"label": int, "tokens": [int]}`, for any number. If None, everything: numbers as arrays,
+            bytes by themselves if there is one, else in a list.
+        parse: False gives records as bytes.
+        split: whether to split files into blocks; None splits those that are local and not compressed.
+        checksums: whether to verify the checksums of records; None if google-crc32c is installed (extra `tfrecord`).
+            Those of lengths are always verified.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_tar`.
+        options: see `read_tar`.
+    """
+    from headrace.sources.options import ArchiveArguments, merge_options
+    from headrace.sources.tfrecord import TfRecordSource
+
+    merged = merge_options("read_tfrecord", files, options, ArchiveArguments)
+    source = TfRecordSource(
+        _checked_paths(paths), features=features, parse=parse, split=split, checksums=checksums, options=merged
+    )
+    return _stream(source, rows)
+
+
+def read_mds(
+    folders: Paths,
+    *,
+    decode: bool | Mapping[str, Decoder | None] = True,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the samples of MosaicML Streaming's MDS shards.
+
+    Args:
+        folders: one or many, local or in a store, each with an `index.json`.
+        decode: True decodes columns by their encodings: images to arrays (extra `pillow`), but nothing is unpickled.
+            False leaves them as bytes. A dict adds or replaces decoders, by column or encoding:
+            `{"pkl": pickle.loads, "image": None}`.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.mds import MdsSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_mds", files, options, TableArguments)
+    return _stream(MdsSource(_checked_paths(folders), decode=decode, columns=columns, options=merged), rows)
+
+
+def read_litdata(
+    folders: Paths,
+    *,
+    decode: bool | Mapping[str, Decoder | None] = True,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the samples of LitData's chunks, as they were written: dicts, tuples, lists or single values.
+
+    Args:
+        folders: one or many, local or in a store, each with an `index.json`.
+        decode: see `read_mds`; tensors are arrays.
+        columns: which leaves to read, as dicts; those of a nested dict are called `outer.inner`. All if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.litdata import LitDataSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_litdata", files, options, TableArguments)
+    return _stream(LitDataSource(_checked_paths(folders), decode=decode, columns=columns, options=merged), rows)
+
+
+def read_array_record(paths: Paths, *, files: FileOptions | None = None, **options: Unpack[TableArguments]) -> Stream:
+    """A stream of the records of ArrayRecord files, as bytes (extra `array-record`). Files must be local."""
+    from headrace.sources.array_record import ArrayRecordSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_array_record", files, options, TableArguments)
+    return Stream(Recipe(ArrayRecordSource(_checked_paths(paths), options=merged)))
+
+
+def read_hub(
+    dataset: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    config: str | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    filters: Any = None,
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Hugging Face dataset: on the Hub, or as `save_to_disk` wrote it (extra `arrow`).
+
+    Args:
+        dataset: `owner/name` or `owner/name@revision` of a dataset on the Hub that has Parquet files, read through
+            `hf://` (extra `hub`); or a folder, of such files or of `save_to_disk`.
+        split: "train", "test" and so on; may be left out if there is only one.
+        config: of a dataset that has several.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        filters: see `read_parquet`; for Parquet files.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+
+    Raises:
+        ValueError: there are several splits or configurations; names them.
+        FileNotFoundError: there is no such dataset, or it has no Parquet files.
+    """
+    from headrace.sources.hub import find_hub_files
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_hub", files, options, TableArguments)
+    found = find_hub_files(dataset, split, config, merged)
+    if found.format == "parquet":
+        return read_parquet(found.paths, columns=columns, rows=rows, filters=filters, files=merged)
+    if filters is not None:
+        raise ValueError("`filters` are for Parquet files, and `save_to_disk` writes Arrow files. Use Stream.filter.")
+    return read_arrow(found.paths, columns=columns, rows=rows, files=merged)
+
+
+def read_delta(
+    table: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Delta Lake table (extra `delta`).
+
+    The version is pinned: rows that are written later are not read, and a state resumes only with the version that it
+    was taken with.
+
+    Args:
+        table: its path or address.
+        version: which to read; None for the latest.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import DeltaSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_delta", files, options, TableArguments)
+    return _stream(DeltaSource(table, version=version, columns=columns, options=merged), rows)
+
+
+def read_iceberg(
+    table: Any,
+    *,
+    snapshot: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of an Iceberg table (extra `iceberg`).
+
+    The snapshot is pinned, as the version is in `read_delta`.
+
+    Args:
+        table: the path or address of its `metadata.json`, or a table that a catalog of pyiceberg has loaded.
+        snapshot: the id of the one to read; None for the current one.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`; `storage_options` are properties of pyiceberg's file system.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import IcebergSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    if not isinstance(table, (str, os.PathLike)):
+        options.setdefault("storage_options", dict(table.io.properties))
+        table = table.metadata_location
+    merged = merge_options("read_iceberg", files, options, TableArguments)
+    return _stream(IcebergSource(table, version=snapshot, columns=columns, options=merged), rows)
+
+
+def read_lance(
+    dataset: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the rows of a Lance dataset (extra `lance`). The version is pinned, as in `read_delta`.
+
+    Args:
+        dataset: its path or address.
+        version: which to read; None for the latest.
+        columns: which to read; all if None.
+        rows: "columns" makes a batch of slices of columns.
+        files: see `read_parquet`.
+        options: see `read_parquet`.
+    """
+    from headrace.sources.arrow_snapshots import LanceSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_lance", files, options, TableArguments)
+    return _stream(LanceSource(dataset, version=version, columns=columns, options=merged), rows)
+
+
+def read_hdf5(
+    paths: Paths,
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of datasets in HDF5 files, along their first axis, as dicts of arrays (extra `hdf5`).
+
+    Blocks are whole chunks, so a shuffle decompresses no chunk twice; files are opened in the workers.
+
+    Args:
+        arrays: which datasets to read, all of one length; a dict renames them: `{"x": "group/images"}`. All if None.
+        windows: makes samples of windows of a time series: `Windows(length=24, horizon=6)`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_parquet`; of the options, `block_bytes`.
+        options: see `read_parquet`; of the options, `block_bytes`.
+    """
+    from headrace.sources.arrays import Hdf5Source
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_hdf5", files, options, TableArguments)
+    return _stream(Hdf5Source(_checked_paths(paths), arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_zarr(
+    paths: Paths,
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of Zarr arrays, along their first axis, as dicts of arrays (extra `zarr`).
+
+    Args:
+        paths: groups or arrays, one or many: folders, or addresses that Zarr can open.
+        arrays: see `read_hdf5`; a single array is called `array`.
+        windows: see `read_hdf5`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_hdf5`.
+        options: see `read_hdf5`.
+    """
+    from headrace.sources.arrays import ZarrSource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_zarr", files, options, TableArguments)
+    return _stream(ZarrSource(_checked_paths(paths), arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_npy(
+    paths: Paths | Mapping[str, str | os.PathLike[str]],
+    arrays: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    windows: Windows | None = None,
+    rows: Rows = "dicts",
+    files: FileOptions | None = None,
+    **options: Unpack[TableArguments],
+) -> Stream:
+    """A stream of the entries of arrays in `.npy` and `.npz` files, along their first axis, as dicts of arrays.
+
+    Args:
+        paths: files whose rows follow each other, of which `.npy` files have the column `array`; or a dict of `.npy`
+            files, each a column: `{"x": "images.npy", "y": "labels.npy"}`.
+        arrays: see `read_hdf5`.
+        windows: see `read_hdf5`.
+        rows: "columns" makes a batch of slices of arrays.
+        files: see `read_hdf5`.
+        options: see `read_hdf5`.
+    """
+    from headrace.sources.arrays import NumpySource
+    from headrace.sources.options import TableArguments, merge_options
+
+    merged = merge_options("read_npy", files, options, TableArguments)
+    given = paths if isinstance(paths, Mapping) else _checked_paths(paths)
+    return _stream(NumpySource(given, arrays=arrays, windows=windows, options=merged), rows)
+
+
+def read_images(
+    root: str | os.PathLike[str],
+    *,
+    table: str | os.PathLike[str] | None = None,
+    path_column: str = "path",
+    label_column: str | None = "label",
+    mode: str | None = "RGB",
+    decoder: str | Callable[[bytes], Any] = "pillow",
+    threads: int = 1,
+    listing: str | os.PathLike[str] | None = None,
+    block_bytes: int | None = None,
+) -> Stream:
+    """A stream of the images of a folder with a folder for each class: dicts of `image`, `label` and `path`.
+
+    Labels are numbers in the order of the names of the classes, as torchvision's `ImageFolder` has them;
+    `stream.recipe.source.classes` lists the names. Images are arrays of height, width and channels, turned as their
+    EXIF data says. A file that cannot be decoded is a bad record, which names it.
+
+    Args:
+        table: a CSV or JSON lines file with the paths of the images, below `root`, and their labels, to read instead of
+            the folders.
+        path_column: of the table.
+        label_column: of the table; None if there are no labels.
+        mode: "RGB", "RGBA" or "L", whatever is stored; None leaves images as they are.
+        decoder: "pillow" (extra `pillow`), "turbojpeg" (PyTurboJPEG, for JPEG files), or a function of bytes.
+        threads: how many images are decoded at the same time, within each worker.
+        listing: a file to keep the listing of the folder in; later, only folders that have changed are read again.
+        block_bytes: approximate size of a block.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no image in it.
+        ValueError: there is no such decoder or mode.
+    """
+    from headrace.sources.media import make_source
+    from headrace.sources.media_decoders import IMAGE_SUFFIXES, image_decoder
+    from headrace.sources.options import FileOptions
+
+    check_count("threads", threads, 1)
+    source = make_source(
+        "images",
+        root,
+        IMAGE_SUFFIXES,
+        image_decoder(decoder, mode),
+        table=table,
+        columns=(path_column, label_column),
+        listing=listing,
+        threads=threads,
+        options=FileOptions(block_bytes=block_bytes),
+    )
+    return Stream(Recipe(source))
+
+
+def read_audio(
+    root: str | os.PathLike[str],
+    *,
+    table: str | os.PathLike[str] | None = None,
+    path_column: str = "path",
+    label_column: str | None = "label",
+    threads: int = 1,
+    listing: str | os.PathLike[str] | None = None,
+    block_bytes: int | None = None,
+) -> Stream:
+    """A stream of the sounds of a folder: dicts of `audio`, `sample_rate`, `label` and `path` (extra `audio`).
+
+    A sound is an array of frames and channels, of float32. Arguments are those of `read_images`.
+    """
+    from headrace.sources.media import make_source
+    from headrace.sources.media_decoders import SOUND_SUFFIXES, decode_sound
+    from headrace.sources.options import FileOptions
+
+    check_count("threads", threads, 1)
+    source = make_source(
+        "audio",
+        root,
+        SOUND_SUFFIXES,
+        decode_sound,
+        table=table,
+        columns=(path_column, label_column),
+        listing=listing,
+        threads=threads,
+        options=FileOptions(block_bytes=block_bytes),
+    )
+    return Stream(Recipe(source))
 
 
 def read_sql(

@@ -182,7 +182,8 @@ def _is_certain(was: ListedFile, file: ListedFile) -> bool:
         _refuse(f"{file.path} had {_bytes(was.size)}, and has {_bytes(file.size)}")
     if file.size is None:  # a query, or an answer of a web server: nothing but its version tells what is in it
         if (was.path, was.version) != (file.path, file.version):
-            _refuse(f"{was.path} was of version {was.version}, and {file.path} is of version {file.version}")
+            cure = " (pass the old version to its reader)" if (was.version or "").isdigit() else ""
+            _refuse(f"{was.path} was of version {was.version}, and {file.path} is of version {file.version}{cure}")
         return True
     if was.ends is not None and file.ends is not None:
         if was.ends != file.ends:
