@@ -379,3 +379,9 @@ def test_any_iterable() -> None:
 
 def test_mix_streams() -> None:
     assert run("mix_streams.py")[2:] == ["Different novels: 3000", "Gone on with two workers: True"]
+
+
+def test_language_model() -> None:
+    lines = run("language_model.py")
+    assert lines[0].startswith("A batch: {'tokens': (")
+    assert lines[2] == "Resumed with two workers: True"

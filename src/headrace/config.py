@@ -132,6 +132,7 @@ class LoaderConfig(NamedTuple):
         """
         with hold_interrupts():
             import_module("numpy.random")
+            import_module("headrace.insight.live")
             if self.num_workers == 0:
                 import_module("headrace.engines.inline")
             elif isinstance(self.engine, str):

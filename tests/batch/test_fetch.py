@@ -382,7 +382,8 @@ def test_an_iteration_goes_on_in_the_middle(stop, forgets):
 
     first = fetcher_of()
     given = [first.fetch(Pull(2)) for _ in range(stop)]
-    start = IterableStart(batches=stop, size=2, state=None if forgets else first.state())
+    state = None if forgets else first.state()
+    start = IterableStart(batches=stop, size=2, state=state, since=stop if forgets else 0)
     assert given + list(fetch_all(fetcher_of(start), Pull(2))) == [[i, i + 1] for i in range(0, 10, 2)]
 
 
@@ -417,7 +418,7 @@ def test_a_stream_that_raised_before_raises_no_more_when_it_is_run_forward():
     with pytest.raises(ValueError, match="bad"):
         first.fetch(Pull(2))
     rest = list(fetch_all(first, Pull(2)))
-    again = IterableFetcher(Raising(8), list, drop_last=False, start=IterableStart(batches=2, size=2))
+    again = IterableFetcher(Raising(8), list, drop_last=False, start=IterableStart(batches=2, size=2, since=2))
     assert list(fetch_all(again, Pull(2))) == rest
 
 

@@ -96,7 +96,7 @@ def test_the_end_of_the_epoch_is_what_even_says(even):
     if even == "drop":
         assert sizes == [share]
         assert np.array_equal(positions, np.arange(start, N - more))
-    elif even == "allow":
+    elif even in ("allow", "agree"):
         assert sizes == [share, share + 1]
         assert np.array_equal(positions, np.arange(start, N))
     else:
