@@ -162,7 +162,7 @@ def test_two_ranks_share_the_entries(client: Any, group: str | None) -> None:
         reader.join(60)
     assert len(set(seen[0]) & set(seen[1])) == 0
     assert seen[0] == sorted(seen[0])
-    assert seen[0]
+    assert seen[0] or group is not None  # a group gives entries to whoever asks first
     assert len(set(seen[0]) | set(seen[1])) >= 236
 
 
